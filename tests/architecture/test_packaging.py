@@ -70,8 +70,8 @@ def test_every_dependency_is_explained() -> None:
     assert {normal(requirement) for requirement in asked} - explained == set()
 
 
-# Import name -> distribution, where the two differ.
-DISTRIBUTIONS = {"ruamel": "ruamel-yaml"}
+# Import name -> distribution asked for, where the two differ.
+DISTRIBUTIONS = {"ruamel": "ruamel-yaml", "pydantic_core": "pydantic"}
 # Trackers are optional: imported where a recipe names them, with an error that says how to install them.
 OPTIONAL_TRACKERS = {"tensorboard", "wandb", "mlflow"}
 

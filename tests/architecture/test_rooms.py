@@ -46,7 +46,10 @@ TORCH_PACKAGES = {"torch", "peft", "accelerate", "trl"}
 
 # How often a file may catch everything without raising it again, and which boundary it is: a verifier, an
 # environment, a tool, or a worker. Each must record what it caught. Paths are relative to src/burnish.
-CATCH_ALL: dict[str, int] = {}
+CATCH_ALL = {
+    "verify/base.py": 1,  # verifier: recorded in the verdict
+    "rollout/engine_local.py": 1,  # worker: the scheduler hands it to every caller that waits
+}
 
 # Names that, in a string, could open a gold through getattr or import_module.
 SEAL_BREAKERS = ("burnish.verify.gold", "_sealed", "open_gold")
