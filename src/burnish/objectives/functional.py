@@ -1,0 +1,246 @@
+"""Log-probabilities and entropies of tokens, without keeping a second [N, V] tensor.
+
+Both autograd functions walk over the tokens in chunks, reduce in float32 (float64 for float64 input) and keep
+one number a token for the backward pass. Leaves out kernels for one device: this is plain PyTorch.
+
+Legend: N tokens, V vocabulary, D hidden size, c tokens of a chunk.
+
+    x     = logits / temperature
+    logp  = x[id] - logsumexp(x)            d logp / d x_j = 1{j = id} - p_j
+    H     = -sum_j p_j log p_j              d H / d x_j    = -p_j (log p_j + H)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+# A chunk of 256 rows of a 50k vocabulary is 50 MB in float32: small beside any model with such a vocabulary,
+# and wide enough for the matrix product to run at full speed on a CPU core.
+CHUNK_TOKENS = 256
+
+
+def token_logp(
+    logits: Tensor, ids: Tensor, temperature: float = 1.0, *, chunk_tokens: int = CHUNK_TOKENS
+) -> Tensor:
+    """Log-probability of each id under softmax(logits / temperature).
+
+    Shapes: `logits` [N, V], `ids` int64 [N] -> [N], float32 (float64 for float64 logits).
+    Raises: ValueError for a temperature that is not above 0 (greedy has no density), or wrong shapes.
+    """
+    _check(logits, ids, temperature)
+    logp: Tensor = _apply(_TokenLogp, logits, ids, temperature, chunk_tokens, False)[0]
+    return logp
+
+
+def token_logp_and_entropy(
+    logits: Tensor, ids: Tensor, temperature: float = 1.0, *, chunk_tokens: int = CHUNK_TOKENS
+) -> tuple[Tensor, Tensor]:
+    """As `token_logp`, and the entropy of each row's distribution in nats. Shapes: -> [N], [N]."""
+    _check(logits, ids, temperature)
+    logp, entropy = _apply(_TokenLogp, logits, ids, temperature, chunk_tokens, True)
+    return logp, entropy
+
+
+def linear_token_logp(
+    hidden: Tensor, weight: Tensor, ids: Tensor, temperature: float = 1.0, *, chunk_tokens: int = CHUNK_TOKENS
+) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy under softmax(hidden @ weight.T / temperature), all logits never in memory.
+
+    The backward pass computes each chunk's logits again: one extra product of this layer's size. The product
+    runs in the dtype of `hidden`, outside autocast.
+
+    Shapes: `hidden` [N, D], `weight` [V, D], `ids` int64 [N] -> [N], [N].
+    Raises: ValueError as `token_logp`.
+    """
+    _check(hidden, ids, temperature)
+    if weight.ndim != 2 or weight.shape[1] != hidden.shape[1]:
+        raise ValueError(f"weight is {tuple(weight.shape)}, not [V, {hidden.shape[1]}]")
+    logp, entropy = _apply(_LinearTokenLogp, hidden, weight, ids, temperature, chunk_tokens)
+    return logp, entropy
+
+
+def filter_logits(logits: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Tensor:
+    """Logits of the distribution that is sampled from: temperature, then top-k, then top-p; the rest is -inf.
+
+    Ties at the k-th logit are all kept; top-p keeps the fewest most probable tokens whose mass reaches
+    `top_p`, and at least one. Gradients flow through kept entries, the kept set being constant.
+
+    Shapes: [N, V] -> [N, V]. `top_k` 0 and `top_p` 1.0 are off.
+    Source: order and boundary cases of transformers' generation processors.
+    Raises: ValueError for a value outside its range.
+    """
+    if not temperature > 0:
+        raise ValueError(f"temperature {temperature} is not above 0")
+    if top_k < 0 or not 0 < top_p <= 1:
+        raise ValueError(f"top_k {top_k} is below 0, or top_p {top_p} outside (0, 1]")
+    x = logits / temperature
+    if top_k > 0:
+        smallest_kept = x.topk(min(top_k, x.shape[-1]), dim=-1).values[..., -1:]
+        x = x.masked_fill(x < smallest_kept, -torch.inf)
+    if top_p < 1:
+        ascending, order = x.detach().sort(dim=-1)
+        removed = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - top_p
+        removed[..., -1] = False
+        x = x.masked_fill(removed.scatter(-1, order, removed), -torch.inf)
+    return x
+
+
+def filtered_logp(
+    logits: Tensor, ids: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+) -> Tensor:
+    """Log-probability of each id under the filtered distribution (`filter_logits`); -inf for what it removes.
+
+    The ratio of a policy that samples with top-k or top-p needs this one on both sides.
+
+    Shapes: `logits` [N, V], `ids` int64 [N] -> [N].
+    """
+    exact = logits.to(_accumulator(logits))
+    return token_logp(filter_logits(exact, temperature, top_k, top_p), ids)
+
+
+def _apply(function: type[torch.autograd.Function], *arguments: Any) -> tuple[Tensor, Tensor]:
+    outputs: tuple[Tensor, Tensor] = function.apply(*arguments)
+    return outputs
+
+
+def _check(rows: Tensor, ids: Tensor, temperature: float) -> None:
+    if not temperature > 0:
+        raise ValueError(f"temperature {temperature} is not above 0: greedy sampling has no log-probability")
+    if rows.ndim != 2 or ids.shape != rows.shape[:1]:
+        found = f"{tuple(rows.shape)} and {tuple(ids.shape)}"
+        raise ValueError(f"expected rows [N, .] and ids [N], found {found}")
+
+
+def _accumulator(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _chunks(num_tokens: int, chunk_tokens: int) -> Iterator[slice]:
+    for start in range(0, num_tokens, chunk_tokens):
+        yield slice(start, min(start + chunk_tokens, num_tokens))
+
+
+def _rows_forward(x: Tensor, ids: Tensor, with_entropy: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(log-sum-exp, logp, entropy) [c] of scaled logits `x` [c, V], which is overwritten."""
+    lse = torch.logsumexp(x, dim=-1)
+    logp = x.gather(-1, ids[:, None]).squeeze(-1) - lse
+    if not with_entropy:
+        return lse, logp, None
+    x -= lse[:, None]
+    entropy = torch.special.entr(x.exp_()).sum(dim=-1)  # entr(0) = 0, so filtered entries (-inf) add nothing
+    return lse, logp, entropy
+
+
+def _rows_backward(
+    x: Tensor,
+    ids: Tensor,
+    lse: Tensor,
+    grad_logp: Tensor,
+    entropy: Tensor | None,
+    grad_entropy: Tensor | None,
+) -> Tensor:
+    """Gradient [c, V] with respect to scaled logits `x`, which is overwritten."""
+    x -= lse[:, None]
+    if entropy is None or grad_entropy is None:
+        grad = x.exp_().mul_(-grad_logp[:, None])
+    else:
+        p = x.exp()
+        # Where a filter removed the entry, log p is -inf and p is 0: so is the gradient, not 0 * inf.
+        log_p = x.masked_fill_(p == 0, 0.0)
+        grad = log_p.add_(entropy[:, None]).mul_(-grad_entropy[:, None]).sub_(grad_logp[:, None]).mul_(p)
+    rows = torch.arange(len(ids), device=ids.device)
+    grad[rows, ids] += grad_logp
+    return grad
+
+
+def _cut(entropy: Tensor | None, grad: Tensor | None, c: slice) -> tuple[Tensor | None, Tensor | None]:
+    """Entropy and its gradient for a chunk, or nothing where nothing depends on the entropy."""
+    return (None, None) if entropy is None or grad is None else (entropy[c], grad[c])
+
+
+class _TokenLogp(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, ids: Tensor, temperature: float, chunk_tokens: int, with_entropy: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        dtype = _accumulator(logits)
+        lse = torch.empty(len(ids), dtype=dtype, device=logits.device)
+        logp = torch.empty_like(lse)
+        entropy = torch.empty_like(lse) if with_entropy else None
+        for c in _chunks(len(ids), chunk_tokens):
+            x = logits[c].to(dtype, copy=with_entropy or temperature != 1.0)
+            if temperature != 1.0:
+                x /= temperature
+            lse[c], logp[c], rows_entropy = _rows_forward(x, ids[c], with_entropy)
+            if entropy is not None and rows_entropy is not None:
+                entropy[c] = rows_entropy
+        ctx.save_for_backward(logits, ids, lse, entropy)
+        ctx.temperature, ctx.chunk_tokens = temperature, chunk_tokens
+        ctx.set_materialize_grads(False)
+        return logp, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        logits, ids, lse, entropy = ctx.saved_tensors
+        grad_logp = torch.zeros_like(lse) if grad_logp is None else grad_logp
+        grad = torch.empty_like(logits)
+        for c in _chunks(len(ids), ctx.chunk_tokens):
+            x = logits[c].to(lse.dtype, copy=True).div_(ctx.temperature)
+            rows = _rows_backward(x, ids[c], lse[c], grad_logp[c], *_cut(entropy, grad_entropy, c))
+            grad[c] = rows.div_(ctx.temperature)
+        return grad, None, None, None, None
+
+
+class _LinearTokenLogp(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, ids: Tensor, temperature: float, chunk_tokens: int
+    ) -> tuple[Tensor, Tensor]:
+        dtype = _accumulator(hidden)
+        lse = torch.empty(len(ids), dtype=dtype, device=hidden.device)
+        logp, entropy = torch.empty_like(lse), torch.empty_like(lse)
+        with torch.autocast(hidden.device.type, enabled=False):
+            matrix = weight.to(hidden.dtype)
+            for c in _chunks(len(ids), chunk_tokens):
+                x = (hidden[c] @ matrix.T).to(dtype).div_(temperature)
+                lse[c], logp[c], rows_entropy = _rows_forward(x, ids[c], True)
+                assert rows_entropy is not None
+                entropy[c] = rows_entropy
+        ctx.save_for_backward(hidden, weight, ids, lse, entropy)
+        ctx.temperature, ctx.chunk_tokens = temperature, chunk_tokens
+        ctx.set_materialize_grads(False)
+        return logp, entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        hidden, weight, ids, lse, entropy = ctx.saved_tensors
+        needs_hidden, needs_weight = ctx.needs_input_grad[:2]
+        grad_logp = torch.zeros_like(lse) if grad_logp is None else grad_logp
+        grad_hidden = torch.empty_like(hidden) if needs_hidden else None
+        # Accumulated over chunks, so in float32 even where the weight is narrower.
+        grad_weight = torch.zeros_like(weight, dtype=lse.dtype) if needs_weight else None
+        with torch.autocast(hidden.device.type, enabled=False):
+            matrix = weight.to(hidden.dtype)
+            for c in _chunks(len(ids), ctx.chunk_tokens):
+                x = (hidden[c] @ matrix.T).to(lse.dtype).div_(ctx.temperature)
+                rows = _rows_backward(x, ids[c], lse[c], grad_logp[c], *_cut(entropy, grad_entropy, c))
+                rows = rows.div_(ctx.temperature).to(hidden.dtype)
+                if grad_hidden is not None:
+                    torch.mm(rows, matrix, out=grad_hidden[c])
+                if grad_weight is not None:
+                    if grad_weight.dtype == rows.dtype:
+                        grad_weight.addmm_(rows.T, hidden[c])
+                    else:
+                        grad_weight += rows.T @ hidden[c]
+        return grad_hidden, None if grad_weight is None else grad_weight.to(weight.dtype), None, None, None
