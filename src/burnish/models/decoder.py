@@ -278,26 +278,22 @@ class FastDecoder:
 
     def _learn_prefixes(self, prompts: Sequence[NDArray[np.int32]]) -> None:
         """Compute the prefixes that neighbours (in sorted order) of this wave share, once each."""
-        order = sorted(range(len(prompts)), key=lambda i: prompts[i].tolist())
+        ordered = sorted(prompts, key=lambda ids: ids.tolist())
         run: list[NDArray[np.int32]] = []
         shared = 0
-        runs: list[NDArray[np.int32]] = []
-        for i in order:
-            ids = prompts[i]
-            length = common_prefix_tokens(run[-1], ids) if run else 0
+        found: list[NDArray[np.int32]] = []
+        for ids in [*ordered, np.zeros(0, np.int32)]:
+            # A prompt needs one token of its own, so that there is a last position to read logits from.
+            length = min(common_prefix_tokens(run[-1], ids), len(run[-1]) - 1, len(ids) - 1) if run else 0
             kept = min(shared, length) if len(run) > 1 else length
             # A run goes on while its shared prefix stays worth it; half is the point where splitting pays.
-            if run and kept >= self._min_prefix and kept * 2 >= shared:
+            if kept >= self._min_prefix and kept * 2 >= shared:
                 run, shared = [*run, ids], kept
                 continue
             if len(run) > 1:
-                runs.append(run[0][:shared])
+                found.append(run[0][:shared])
             run, shared = [ids], 0
-        if len(run) > 1:
-            runs.append(run[0][:shared])
-        shortest = min((len(p) for p in prompts), default=0)
-        for ids in runs:
-            ids = ids[: max(0, min(len(ids), shortest - 1))] if len(ids) >= shortest else ids
+        for ids in found:
             known = self._best_prefix(np.append(ids, np.int32(-1)))
             start = 0 if known is None else len(known.ids)
             if len(ids) - start < self._min_prefix:
@@ -436,7 +432,7 @@ class TransformersDecoder:
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Copy weights by name."""
         self.flush()
-        own = self._model.state_dict()
+        own = self.tensors()
         missing = sorted(set(own) - set(state))
         if missing:
             raise ModelError(f"weights lack {missing[0]!r} ({len(missing)} tensors)", fix="pass the whole state")
@@ -444,8 +440,11 @@ class TransformersDecoder:
             tensor.copy_(state[name].detach())
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights that this decoder reads, by their transformers names."""
-        return dict(self._model.state_dict())
+        """The weights that this decoder reads, by their transformers names; a tied head is left out."""
+        state = dict(self._model.state_dict())
+        if self._model.config.tie_word_embeddings:
+            state.pop("lm_head.weight", None)
+        return state
 
     def flush(self) -> None:
         """Forget active slots."""

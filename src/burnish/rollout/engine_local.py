@@ -34,7 +34,7 @@ class EngineTokenizer(Protocol):
     """What the engine needs of a tokenizer (see `render.tokenizer.TextTokenizer`)."""
 
     @property
-    def stop_token_ids(self) -> tuple[int, ...]: ...
+    def stop_token_ids(self) -> frozenset[int]: ...
     def decode_reply(self, ids: Sequence[int]) -> str: ...
 
 
@@ -232,7 +232,7 @@ class LocalEngine:
         self._take(logits, range(first, len(self._active)))
 
     def _sequence(self, waiting: _Waiting, index: int) -> _Sequence:
-        stops = frozenset(self._tokenizer.stop_token_ids) | frozenset(waiting.request.sampling.stop_token_ids)
+        stops = self._tokenizer.stop_token_ids | frozenset(waiting.request.sampling.stop_token_ids)
         return _Sequence(waiting.request, index, stops, waiting.queue, waiting.submitted_s)
 
     def _advance(self) -> None:

@@ -26,6 +26,10 @@ PROBE_TOLERANCE: dict[str, float] = {"float64": 1e-8, "float32": 1e-3, "bfloat16
 dtype. Measured on a 135M Llama model: fp32 2.9e-5, bf16 6e-2. The bounds leave room for deeper models and
 other kernels, and stay far below what a wrong adapter does (1 nat and more)."""
 
+PROBE_ROUNDING: dict[str, float] = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 1e-2}
+"""Log-probability changes below this are rounding, not evidence: a few units in the last place of a logit
+of size 30 (2 ** -24 * 32 = 2e-6 in fp32, 2 ** -9 * 32 = 6e-2 in bf16, which averages down over a sum)."""
+
 
 @dataclass(frozen=True, slots=True)
 class WeightUpdate:
@@ -112,7 +116,7 @@ class IdentityProver:
         signal = float("nan") if self._previous is None else _largest_gap(self._previous, trainer_logp)
         power = ProbePower.FIRST
         if self._previous is not None:
-            power = ProbePower.TELLS if signal > 2 * max(gap, 1e-12) else ProbePower.UNDETECTABLE
+            power = ProbePower.TELLS if signal > 2 * max(gap, PROBE_ROUNDING[dtype]) else ProbePower.UNDETECTABLE
         proof = IdentityProof(
             version=version,
             digest_trainer=weights_digest(trainer_tensors, dtype=engine.dtype),

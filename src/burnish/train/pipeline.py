@@ -1,0 +1,195 @@
+"""A run from a recipe to a report: the order of things, and what survives a kill.
+
+    prepare -> baseline -> (stage -> gate)* -> sealed final evaluation -> report
+
+Every stage starts from the last promoted checkpoint. What a finished part found is in the run folder
+(`state.json`, `evals/`, `checkpoints/`), so resuming reads it and goes on with the first unfinished part.
+Leaves out how a stage trains (`sft`, `grpo`) and how a page is drawn (`evals.report`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from burnish.core.errors import BurnishError, ExitCode
+from burnish.core.types import Decision
+from burnish.evals.report import write_report
+from burnish.observe import events
+from burnish.observe.event_log import Subscriber
+from burnish.observe.run_folder import RunFolder, is_run_folder
+from burnish.registry.code import code_digest
+from burnish.registry.registry import Registry
+from burnish.train.final import final_evaluation
+from burnish.train.geometry import derive_geometry, dry_run_text, estimate, require_fit
+from burnish.train.machine import measure_rates
+from burnish.train.prepare import describe_machine, prepare, require_disk
+from burnish.train.recipe import LoadedRecipe, Recipe, load_recipe
+from burnish.train.session import Session, open_session
+from burnish.train.stages import formula_of, run_baseline, run_stages
+
+log = logging.getLogger(__name__)
+
+RUNS_FOLDER = Path("runs")
+"""Where a run without --out gets its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What became of a run. `decision` is the last gate's, INCONCLUSIVE where none ran."""
+
+    run_id: str
+    folder: Path
+    decision: Decision
+    reasons: tuple[str, ...]
+    exit_code: int
+    report_path: Path
+
+
+def run(
+    recipe: str | Path | Recipe | dict[str, Any],
+    *,
+    overrides: Iterable[str] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    on_event: Subscriber | None = None,
+) -> RunResult:
+    """Run a recipe; with `resume`, go on with the run in `out`.
+
+    `on_event` is called with each `observe.events.EventRecord` as it is written. A recipe with `seeds` runs
+    once for each, in folders beside each other; the result is the last one's, and the exit code the worst.
+
+    Raises: InputError where recipe, model, data or machine are at fault, before anything is written; RunError
+    where the run goes wrong, after its state is saved.
+    """
+    loaded = load_recipe(recipe, overrides)
+    beside = Path(recipe).parent if isinstance(recipe, (str, Path)) else Path.cwd()
+    if not loaded.recipe.seeds:
+        return _run_one(loaded, beside, _folder(loaded.recipe, out), resume=resume, on_event=on_event)
+    parent = _folder(loaded.recipe, out)
+    results = []
+    for seed in loaded.recipe.seeds:
+        one = LoadedRecipe(loaded.recipe.for_seed(seed), loaded.origins)
+        folder = parent / f"seed-{seed}"
+        results.append(
+            _run_one(
+                one, beside, folder, resume=resume and is_run_folder(folder), on_event=on_event, cache=parent / "evals"
+            )
+        )
+    worst = max(result.exit_code for result in results)
+    last = results[-1]
+    return RunResult(last.run_id, parent, last.decision, last.reasons, worst, last.report_path)
+
+
+def dry_run(recipe: str | Path | Recipe | dict[str, Any], overrides: Iterable[str] = ()) -> str:
+    """Geometry, time and memory of a recipe, and the formula of each stage's loss; nothing is written."""
+    loaded = load_recipe(recipe, overrides)
+    beside = Path(recipe).parent if isinstance(recipe, (str, Path)) else Path.cwd()
+    prepared = prepare(loaded.recipe, beside)
+    rates = measure_rates(prepared.base_folder, loaded.recipe)
+    geometry = derive_geometry(loaded.recipe)
+    needed = estimate(geometry, rates)
+    formulas = [f"loss of stages[{i}] {s.kind}\n{formula_of(s)}" for i, s in enumerate(loaded.recipe.stages)]
+    return "\n".join([dry_run_text(loaded.recipe, geometry, needed), *formulas])
+
+
+def _folder(recipe: Recipe, out: str | Path | None) -> Path:
+    if out is not None:
+        return Path(out)
+    return RUNS_FOLDER / f"{recipe.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def _run_one(
+    loaded: LoadedRecipe,
+    beside: Path,
+    path: Path,
+    *,
+    resume: bool,
+    on_event: Callable[[events.EventRecord], None] | None,
+    cache: Path | None = None,
+) -> RunResult:
+    recipe = loaded.recipe
+    prepared = prepare(recipe, beside)
+    rates = measure_rates(prepared.base_folder, recipe)
+    require_fit(recipe, estimate(derive_geometry(recipe), rates), rates.available_bytes, where="recipe")
+    require_disk(path, rates.params * rates.bytes_per_weight)
+    if recipe.deterministic:
+        torch.use_deterministic_algorithms(True)
+    if resume:
+        folder = RunFolder.resume(path)
+    else:
+        folder = RunFolder.create(path, loaded.resolved(), name=recipe.name, origins=loaded.origins)
+    with folder:
+        if on_event is not None:
+            folder.events.subscribe(on_event)
+        registry = Registry()
+        session = open_session(prepared, folder, registry, cache=cache or folder.evals)
+        _announce(session, resume)
+        try:
+            return asyncio.run(_play(session))
+        except BurnishError as error:
+            folder.events.append(events.RunFailed(type(error).__name__, error.what, error.where, error.fix))
+            registry.finish_run(folder.run_id, "failed", error.what)
+            raise
+        except KeyboardInterrupt:
+            folder.events.append(events.RunInterrupted("interrupted from the keyboard"))
+            registry.finish_run(folder.run_id, "interrupted", "interrupted from the keyboard")
+            raise
+
+
+def _announce(session: Session, resume: bool) -> None:
+    prepared, folder = session.prepared, session.folder
+    machine = describe_machine(folder.path)
+    session.machine.update(machine)
+    if resume:
+        session.context.emit(events.Resumed(session.state.next_stage(prepared.recipe), session.state.step_in_stage))
+        return
+    code = code_digest()
+    session.context.emit(
+        events.RunStarted(
+            run_id=folder.run_id,
+            name=folder.name,
+            seed=prepared.recipe.seed,
+            config_digest=session.config_digest,
+            code_digest=code,
+            base_model=prepared.recipe.model.source,
+            machine=machine,
+        )
+    )
+    session.registry.add_run(
+        run_id=folder.run_id,
+        name=folder.name,
+        folder=folder.path,
+        config_digest=session.config_digest,
+        code_digest=code,
+        data_digests=session.data_digests,
+        seed=prepared.recipe.seed,
+        base_model=prepared.recipe.model.source,
+    )
+
+
+async def _play(session: Session) -> RunResult:
+    """The run itself, part by part."""
+    await run_baseline(session)
+    await run_stages(session)
+    data = await final_evaluation(session)
+    path = write_report(session.folder.path, data)
+    promoted = data.decision is Decision.PROMOTE
+    reason = "; ".join(data.reasons)
+    session.context.emit(events.RunFinished(session.elapsed_s, session.state.promoted_digest, reason))
+    session.registry.finish_run(session.folder.run_id, "finished", reason)
+    return RunResult(
+        run_id=session.folder.run_id,
+        folder=session.folder.path,
+        decision=data.decision,
+        reasons=data.reasons,
+        exit_code=int(ExitCode.OK if promoted else ExitCode.GATE_REFUSED),
+        report_path=path,
+    )

@@ -1,0 +1,197 @@
+"""Everything that is checked and built before a run folder exists: model, template, tasks, machine.
+
+Whatever is wrong with the user's input is found here, so that nothing is overwritten and nothing half done.
+Leaves out training (`sft`, `grpo`) and the order of things (`pipeline`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from burnish.core.errors import ResourceError, TemplateError
+from burnish.core.seeds import derive_seed
+from burnish.core.types import Message, Role, Split
+from burnish.data.preflight import PreflightReport, preflight
+from burnish.data.sources import load_tasks
+from burnish.domains.base import Domain, Example, assert_disjoint, check_gold
+from burnish.domains.bfcl import NotAvailable, load_bfcl
+from burnish.domains.files import FileDomain
+from burnish.domains.registry import get_domain
+from burnish.evals.guard_suites import UserGuardSuite, user_suite
+from burnish.models.load import resolve_model
+from burnish.observe.resources import machine_facts
+from burnish.render.renderer import Renderer
+from burnish.render.tokenizer import TextTokenizer, load_tokenizer
+from burnish.train.recipe import Recipe, UserGuard, is_file_domain
+
+EVALUATION_SEED = 20_240
+"""Seed of every evaluation set, in every run: sets stay the same across runs and training seeds, so that
+results pair and a model's answers can be found again. Any constant would do."""
+
+COPIES_ON_DISK = 5
+"""Model copies a run may hold at once: a checkpoint with two optimiser moments, a candidate, a promoted one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSets:
+    """The sets of all domains pooled, in the order of domains. `labelled` may be shown to the model."""
+
+    labelled: tuple[Example, ...]
+    development: tuple[Example, ...]
+    gate: tuple[Example, ...]
+    final: tuple[Example, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A recipe's parts, checked."""
+
+    recipe: Recipe
+    base_folder: Path
+    tokenizer: TextTokenizer
+    renderer: Renderer
+    domains: tuple[Domain, ...]
+    sets: TaskSets
+    preflight: PreflightReport
+    external: tuple[Example, ...]
+    not_run: dict[str, str]
+    user_guards: tuple[UserGuardSuite, ...]
+    machine: dict[str, Any]
+
+
+def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
+    """Build and check what a run needs; paths in a recipe are relative to its folder.
+
+    Raises: InputError of some kind for anything that is wrong with model, template, tasks or machine.
+    """
+    base = resolve_model(_model_source(recipe, recipe_folder))
+    tokenizer = load_tokenizer(base)
+    renderer = Renderer(tokenizer)
+    domains = tuple(_domain(name, recipe, recipe_folder) for name in recipe.tasks.domains)
+    sets = task_sets(recipe, domains)
+    report = check_labelled(sets.labelled, renderer, base)
+    external, not_run = _external(recipe)
+    return Prepared(
+        recipe=recipe,
+        base_folder=base,
+        tokenizer=tokenizer,
+        renderer=renderer,
+        domains=domains,
+        sets=sets,
+        preflight=report,
+        external=external,
+        not_run=not_run,
+        user_guards=tuple(_user_guard(g, recipe, recipe_folder) for g in recipe.guards if isinstance(g, UserGuard)),
+        machine={},
+    )
+
+
+def _model_source(recipe: Recipe, folder: Path) -> str:
+    beside = folder / recipe.model.source
+    return str(beside) if beside.exists() else recipe.model.source
+
+
+def _domain(name: str, recipe: Recipe, folder: Path) -> Domain:
+    if not is_file_domain(name):
+        return get_domain(name)
+    path = Path(name).expanduser()
+    assert recipe.tasks.verifier is not None  # the recipe refuses files without a verifier
+    verifier = recipe.tasks.verifier
+    file, colon, attribute = verifier.partition(":")
+    if colon and file.endswith(".py") and (folder / file).is_file():
+        verifier = f"{folder / file}:{attribute}"
+    return FileDomain(path if path.is_absolute() else folder / path, verifier)
+
+
+def task_sets(recipe: Recipe, domains: tuple[Domain, ...]) -> TaskSets:
+    """Every set of every domain; disjoint, and every gold passes its own verifier.
+
+    Raises: DataError where a domain cannot give so many tasks or sets share content; VerifierError.
+    """
+    tasks = recipe.tasks
+    wanted = {
+        Split.TRAIN: (tasks.train_labels, derive_seed(recipe.seed, "labels")),
+        Split.DEVELOPMENT: (tasks.development, EVALUATION_SEED),
+        Split.GATE: (tasks.gate, EVALUATION_SEED),
+        Split.FINAL: (tasks.final, EVALUATION_SEED),
+    }
+    made: dict[Split, list[Example]] = {split: [] for split in wanted}
+    for domain in domains:
+        own = {split: domain.generate(split, count, seed) for split, (count, seed) in wanted.items()}
+        assert_disjoint({str(split): examples for split, examples in own.items()})
+        for split, examples in own.items():
+            check_gold([example for example in examples if example.demonstration.parts])
+            made[split].extend(examples)
+    return TaskSets(*(tuple(made[split]) for split in wanted))
+
+
+def check_labelled(examples: tuple[Example, ...], renderer: Renderer, base: Path) -> PreflightReport:
+    """Preflight over the labelled rows, or over one probe conversation where there are none.
+
+    Raises: TemplateError or DataError for the first finding that makes training wrong.
+    """
+    conversations = [(*e.task.prompt, e.demonstration) for e in examples if e.demonstration.parts]
+    where = [f"task {e.task.id} ({e.task.source})" for e in examples if e.demonstration.parts]
+    if not conversations:
+        conversations = [(Message.of(Role.USER, "Say yes."), Message.of(Role.ASSISTANT, "yes"))]
+        where = ["a probe conversation"]
+    report = preflight(conversations, renderer, where=where)
+    errors = [finding for finding in report.findings if finding.severity == "error"]
+    if errors:
+        raise TemplateError(
+            f"preflight: {errors[0].message} ({len(errors)} errors in all)",
+            where=errors[0].where or str(base),
+            fix="run `burnish preflight` to see the rows, and mend them",
+        )
+    return report
+
+
+def _external(recipe: Recipe) -> tuple[tuple[Example, ...], dict[str, str]]:
+    if recipe.external.bfcl is False:
+        return (), {"bfcl": "left out by the recipe (external.bfcl: false)"}
+    loaded = load_bfcl()
+    if isinstance(loaded, NotAvailable):
+        if recipe.external.bfcl is True:
+            raise ResourceError(
+                f"external.bfcl is true, but {loaded.reason}",
+                where="external.bfcl",
+                fix="set BURNISH_SHARED_DATA to the folder that holds bfcl/, or external.bfcl to auto",
+            )
+        return (), {"bfcl": loaded.reason}
+    return tuple(loaded), {}
+
+
+def _user_guard(guard: UserGuard, recipe: Recipe, folder: Path) -> UserGuardSuite:
+    path = Path(guard.tasks).expanduser()
+    rows = load_tasks(path if path.is_absolute() else folder / path, verifier=guard.verifier)
+    return user_suite(guard.name, guard.margin, [(t, g) for t, g, _ in rows], recipe.sampling.max_tokens)
+
+
+def require_disk(folder: Path, model_bytes: int) -> None:
+    """Room for the checkpoints of a run.
+
+    Raises: ResourceError with both figures.
+    """
+    parent = folder if folder.exists() else next(p for p in folder.absolute().parents if p.exists())
+    free, need = shutil.disk_usage(parent).free, COPIES_ON_DISK * model_bytes
+    if free < need:
+        raise ResourceError(
+            f"a run of this model needs about {need / 2**30:.1f} GiB of disk, {free / 2**30:.1f} GiB are free",
+            where=str(parent),
+            fix="free some space, or choose another disk with --out",
+        )
+
+
+def describe_machine(folder: Path) -> dict[str, Any]:
+    """Machine facts for reports: no names of hosts or paths."""
+    facts = machine_facts(folder)
+    return {
+        "cpu": facts.cpu_model,
+        "cores": facts.cores,
+        "memory_gib": round(facts.memory_total_bytes / 2**30, 1),
+        "flags": list(facts.cpu_flags),
+        "gpus": [gpu.name for gpu in facts.gpus],
+    }

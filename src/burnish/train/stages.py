@@ -1,0 +1,299 @@
+"""The parts of a run before its end: the baseline, and each stage with its gate."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from burnish.core.codec import encode
+from burnish.core.errors import IntegrityError, RefusedError
+from burnish.core.seeds import derive_seed
+from burnish.core.types import CheckpointRef, Message
+from burnish.domains.few_shot import few_shot_candidates
+from burnish.evals.gate import GateDecision, decide
+from burnish.evals.guard_suites import GuardValues
+from burnish.evals.results import SuiteResult
+from burnish.evals.suite import Suite, mean_pass_rate, with_prefixes
+from burnish.models.policy import Policy
+from burnish.observe import events
+from burnish.objectives.sft import SFT
+from burnish.train.backend import LocalBackend
+from burnish.train.best import BestKeeper
+from burnish.train.grpo import make_grpo, run_grpo
+from burnish.train.recipe_stages import GrpoStage, SftStage
+from burnish.train.session import Session, StageState, stage_name
+from burnish.train.sft import SftLimits, run_sft
+
+FIRST_ROUND = 16
+"""Development tasks a domain on which every few-shot candidate is tried; the best quarter goes on."""
+
+SECOND_ROUND = 60
+"""Development tasks a domain on which the survivors are compared: a standard error of about 6 points."""
+
+CONTROL = "continued_sft"
+
+
+# --- baseline ---------------------------------------------------------------------------------------
+
+
+async def run_baseline(session: Session) -> None:
+    """The untouched model: digest, the best few-shot prompt of each domain, and its guards."""
+    if session.state.base_digest:
+        return
+    began = time.monotonic()
+    policy = session.context.load_policy(session.prepared.base_folder)
+    digest = await session.show_engine(policy, stage="baseline", step=0)
+    session.context.emit(events.StageStarted("baseline", "baseline", parent_digest=digest))
+    chosen: dict[str, int] = {}
+    rates: dict[str, tuple[float, ...]] = {}
+    for domain in session.prepared.domains:
+        chosen[domain.name], rates[domain.name] = await choose_few_shot(session, domain.name, digest)
+    ref = CheckpointRef(str(session.prepared.base_folder), digest, "base", 0)
+    session.registry.add_checkpoint(ref, session.folder.run_id, {})
+    session.context.emit(events.StageFinished("baseline", time.monotonic() - began, digest))
+    session.save(
+        base_digest=digest,
+        few_shot=chosen,
+        few_shot_rates=rates,
+        promoted_path=str(session.prepared.base_folder),
+        promoted_digest=digest,
+        seconds=session.spent("baseline", time.monotonic() - began),
+    )
+
+
+def few_shot_prefixes(session: Session, domain_name: str) -> list[tuple[Message, ...]]:
+    """A domain's candidate prompts, from the labelled tasks only."""
+    config = session.prepared.recipe.few_shot
+    if config.candidates == 0:
+        return []
+    domain = next(d for d in session.prepared.domains if d.name == domain_name)
+    own = [e for e in session.prepared.sets.labelled if e.task.domain == domain_name and e.demonstration.parts]
+    seed = derive_seed(session.prepared.recipe.seed, "few_shot")
+    return few_shot_candidates(domain, own, count=config.candidates, shots=config.shots, seed=seed)
+
+
+async def choose_few_shot(session: Session, domain: str, digest: str) -> tuple[int, tuple[float, ...]]:
+    """The best candidate on the development set by two rounds; -1 (plain) where none beats the plain prompt.
+
+    Returns its number, and each candidate's first-round pass rate.
+    """
+    candidates = few_shot_prefixes(session, domain)
+    if not candidates:
+        return -1, ()
+    suite = session.context.development.of_domain(domain)
+
+    async def rate(index: int, tasks: Suite) -> float:
+        prompt = "plain" if index < 0 else f"few_shot:{domain}-{index}"
+        prompted = tasks if index < 0 else with_prefixes(tasks, {domain: candidates[index]})
+        run = await session.context.evaluate(prompted, digest=digest, stage="baseline", prompt=prompt)
+        return mean_pass_rate(run.result)
+
+    first = [await rate(i, suite.head(FIRST_ROUND)) for i in range(len(candidates))]
+    ranked = sorted(range(len(candidates)), key=lambda i: (-first[i], i))
+    survivors = ranked[: max(1, len(ranked) // 4)]
+    second = {i: await rate(i, suite.head(SECOND_ROUND)) for i in [*survivors, -1]}
+    best = max(second, key=lambda i: (second[i], -i))
+    return best, tuple(first)
+
+
+def prompted(session: Session, suite: Suite) -> tuple[Suite, str]:
+    """A suite under each domain's best few-shot prompt, and the name of that prompt."""
+    prefixes = {}
+    for domain, index in session.state.few_shot.items():
+        if index >= 0:
+            prefixes[domain] = few_shot_prefixes(session, domain)[index]
+    if not prefixes:
+        return suite, "plain"
+    name = ",".join(f"{domain}-{index}" for domain, index in sorted(session.state.few_shot.items()) if index >= 0)
+    return with_prefixes(suite, prefixes), f"few_shot:{name}"
+
+
+# --- stages -----------------------------------------------------------------------------------------
+
+
+async def run_stages(session: Session) -> None:
+    """Every unfinished stage, each from the last promoted checkpoint, each with its gate."""
+    recipe = session.prepared.recipe
+    for index in range(len(session.state.stages), len(recipe.stages)):
+        await _run_stage(session, index)
+    grpo = next((s for s in session.state.stages if s.kind == "grpo" and s.digest), None)
+    has_control = any(s.kind == CONTROL for s in session.state.stages)
+    if recipe.control is not None and grpo is not None and not has_control:
+        await _run_control(session, grpo)
+
+
+def formula_of(stage: SftStage | GrpoStage) -> str:
+    """The loss of a stage as text, with its coefficients and denominators."""
+    return SFT().describe() if isinstance(stage, SftStage) else make_grpo(stage).describe()
+
+
+async def _run_stage(session: Session, index: int) -> None:
+    recipe, context = session.prepared.recipe, session.context
+    stage, name = recipe.stages[index], stage_name(recipe, index)
+    parent_path, parent = session.state.promoted_path, session.state.promoted_digest
+    steps = stage.steps if isinstance(stage, GrpoStage) else 0
+    context.emit(events.StageStarted(name, stage.kind, steps, parent))
+    began = time.monotonic()
+    state = StageState(name, stage.kind, "", "", parent, parent_path, False, 0.0, "", formula_of(stage))
+    try:
+        keeper, path = await _train(session, stage, name, Path(parent_path))
+    except RefusedError as error:
+        context.emit(events.StageSkipped(name, error.what))
+        session.save(stages=(*session.state.stages, replace(state, reason=str(error))))
+        return
+    seconds = time.monotonic() - began
+    digest = await session.show_engine(keeper.policy, stage=name, step=0)
+    best = keeper.best
+    ref = CheckpointRef(str(path), digest, name, best[0] if best else 0, parent)
+    session.registry.add_checkpoint(ref, session.folder.run_id, {"dev_pass_rate": best[1]} if best else {})
+    context.emit(events.CheckpointSaved(ref, sum(f.stat().st_size for f in path.iterdir())))
+    context.emit(events.StageFinished(name, seconds, digest))
+    session.save(seconds=session.spent(name, seconds))
+
+    began = time.monotonic()
+    decision = await run_gate(session, digest, parent, Path(parent_path))
+    _record(session, name, digest, parent, decision)
+    done = replace(
+        state,
+        path=str(path),
+        digest=digest,
+        promoted=decision.promoted,
+        seconds=seconds,
+        reason="; ".join(decision.reasons),
+        gate=encode(decision),
+        best_step=best[0] if best else None,
+        points=tuple(keeper.points),
+    )
+    promotion = {"promoted_path": str(path), "promoted_digest": digest, "promoted_stage": name}
+    session.save(
+        stages=(*session.state.stages, done),
+        seconds=session.spent("gates", time.monotonic() - began),
+        **(promotion if decision.promoted else {}),
+    )
+
+
+async def _train(
+    session: Session, stage: SftStage | GrpoStage, name: str, parent: Path, limits: SftLimits | None = None
+) -> tuple[BestKeeper, Path]:
+    """Train from the parent; returns the evaluations (with the policy) and the candidate's folder."""
+    context = session.context
+    policy = context.load_policy(parent)
+    backend = LocalBackend(
+        policy,
+        weight_decay=stage.weight_decay,
+        max_grad_norm=stage.max_grad_norm,
+        sampling=context.sampling if isinstance(stage, GrpoStage) else None,
+    )
+    if isinstance(stage, SftStage):
+        keeper = await run_sft(context, stage, name, backend, limits=limits)
+    else:
+        reference = Policy.load(parent) if stage.kl_coefficient else None
+        keeper = await run_grpo(context, stage, name, backend, reference)
+    path = session.folder.checkpoints / name / "model"
+    policy.save(path)
+    del backend
+    gc.collect()
+    return keeper, path
+
+
+async def run_gate(session: Session, digest: str, parent: str, parent_path: Path) -> GateDecision:
+    """Judge what the engine holds now against its parent and the few-shot base, on the gate set."""
+    context, state = session.context, session.state
+    candidate = (await context.evaluate(session.gate_suite, digest=digest, stage="gate")).result
+    guards = await session.guards.measure(digest)
+    references = await reference_results(session, session.gate_suite, parent, parent_path)
+    base_guards = await base_guard_values(session)
+    return decide(
+        candidate,
+        references[0],
+        references[1],
+        session.guards.results(base_guards, guards),
+        session.prepared.recipe.gate_config(),
+        derive_seed(session.prepared.recipe.seed, "gate", digest, state.base_digest),
+    )
+
+
+async def reference_results(
+    session: Session, suite: Suite, parent: str, parent_path: Path
+) -> tuple[SuiteResult, SuiteResult]:
+    """The parent under the plain prompt, and the base under its best prompt; cached by digest."""
+    plain = await evaluate_model(session, suite, parent_path, parent, "plain")
+    suite, prompt = prompted(session, suite)
+    base = await evaluate_model(session, suite, session.prepared.base_folder, session.state.base_digest, prompt)
+    return plain, base
+
+
+async def evaluate_model(session: Session, suite: Suite, path: Path, digest: str, prompt: str) -> SuiteResult:
+    """A model's result on a suite: from the cache, or by loading it into the engine."""
+    context = session.context
+    if not session.context.runner.has(suite, context.greedy, model_digest=digest, prompt=prompt):
+        await hold(session, path, digest)
+    return (await context.evaluate(suite, digest=digest, stage="gate", prompt=prompt)).result
+
+
+async def hold(session: Session, path: Path, digest: str) -> None:
+    """Have the engine hold a model on disk."""
+    policy = Policy.load(path)
+    found = await session.show_engine(policy, stage="load", step=0)
+    if found != digest:
+        raise IntegrityError(
+            f"the weights have digest {found[:12]}, {digest[:12]} was recorded",
+            where=str(path),
+            fix="restore the folder from a copy, or run the stage again",
+        )
+
+
+async def base_guard_values(session: Session) -> dict[str, GuardValues]:
+    """The base model's guard values; cached by digest."""
+    digest = session.state.base_digest
+    if not session.guards.has(digest):
+        await hold(session, session.prepared.base_folder, digest)
+    return await session.guards.measure(digest)
+
+
+def _record(session: Session, name: str, digest: str, parent: str, decision: GateDecision) -> None:
+    session.context.emit(events.GateDecided(name, digest, parent, decision.decision, decision.reasons))
+    session.registry.record_decision(digest, decision.decision, decision.reasons, encode(decision))
+    if decision.promoted:
+        channel = f"run/{session.folder.run_id}"
+        session.registry.promote(digest, channel=channel, by="gate", reason="; ".join(decision.reasons))
+        session.context.emit(events.CheckpointPromoted(digest, channel, "gate", "; ".join(decision.reasons)))
+
+
+async def _run_control(session: Session, grpo: StageState) -> None:
+    """Continued SFT from the RL stage's parent: same labels, same wall time, best development checkpoint."""
+    recipe, context = session.prepared.recipe, session.context
+    sft = next(stage for stage in recipe.stages if isinstance(stage, SftStage))
+    every = sft.evaluate_every_steps or max(1, recipe.tasks.train_labels * len(recipe.tasks.domains) // sft.rows_per_step)
+    control = sft.model_copy(update={"evaluate_every_steps": every, "patience": 10_000, "warmup_frac": 0.0})
+    context.emit(events.StageStarted(CONTROL, CONTROL, 0, grpo.parent))
+    began = time.monotonic()
+    limits = SftLimits(max_seconds=grpo.seconds, max_epochs=10_000)
+    keeper, path = await _train(session, control, CONTROL, Path(grpo.parent_path), limits)
+    seconds = time.monotonic() - began
+    digest = await session.show_engine(keeper.policy, stage=CONTROL, step=0)
+    best = keeper.best
+    context.emit(events.StageFinished(CONTROL, seconds, digest))
+    entry = StageState(
+        CONTROL,
+        CONTROL,
+        str(path),
+        digest,
+        grpo.parent,
+        grpo.parent_path,
+        False,
+        seconds,
+        f"control: {seconds:.0f} s of continued SFT against {grpo.seconds:.0f} s of RL",
+        formula_of(sft),
+        best_step=best[0] if best else None,
+        points=tuple(keeper.points),
+    )
+    session.save(stages=(*session.state.stages, entry), seconds=session.spent(CONTROL, seconds))
+
+
+def stage_states(session: Session, *kinds: str) -> Sequence[StageState]:
+    """Finished stages that made a candidate, of these kinds (all without any)."""
+    return [s for s in session.state.stages if s.digest and (not kinds or s.kind in kinds)]

@@ -1,0 +1,121 @@
+"""The identity proof: planted faults are caught, and what the probes cannot tell they do not claim."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import tiny_model
+
+from burnish.core.errors import PolicyMismatchError
+from burnish.models.policy import LoraSpec, Policy
+from burnish.rollout.engine_local import LocalEngine
+from burnish.rollout.weights import IdentityProof, IdentityProver, ProbePower, WeightUpdate
+from rollout_helpers import LetterTokenizer
+
+PROBES = [np.random.default_rng(i).integers(6, 128, size=24).astype(np.int32) for i in range(3)]
+LORA = LoraSpec(rank=4, alpha=8.0, target_modules=("q_proj", "o_proj"))
+
+
+def nudge(policy: Policy, size: float, seed: int = 0) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for _, parameter in policy.trainable():
+            parameter.add_(size * torch.randn(parameter.shape, generator=generator))
+
+
+def prove(prover: IdentityProver, engine: LocalEngine, policy: Policy, version: int) -> IdentityProof:
+    return asyncio.run(prover.prove(engine, policy.sampler_state(), policy.score(PROBES), version))
+
+
+def sync(engine: LocalEngine, policy: Policy, version: int) -> None:
+    asyncio.run(engine.load_weights(WeightUpdate(policy.sampler_state(), version)))
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3_text", "qwen3_moe"])
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_a_true_sync_is_proved(family: str, lora: LoraSpec | None) -> None:
+    policy = Policy(tiny_model(family), Path(), lora=lora)
+    engine = LocalEngine(tiny_model(family), LetterTokenizer())
+    prover = IdentityProver(PROBES, torch.float32)
+    sync(engine, policy, 1)
+    assert prove(prover, engine, policy, 1).power is ProbePower.FIRST
+    nudge(policy, 0.05)
+    sync(engine, policy, 2)
+    proof = prove(prover, engine, policy, 2)
+    assert proof.power is ProbePower.TELLS
+    assert proof.gap < 1e-3 < proof.signal
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_a_stale_sync_is_caught(lora: LoraSpec | None) -> None:
+    policy = Policy(tiny_model(), Path(), lora=lora)
+    engine = LocalEngine(tiny_model(), LetterTokenizer())
+    prover = IdentityProver(PROBES, torch.float32)
+    sync(engine, policy, 1)
+    prove(prover, engine, policy, 1)
+    nudge(policy, 1e-4)
+    with pytest.raises(PolicyMismatchError, match="version 1, the trainer at 2"):
+        prove(prover, engine, policy, 2)
+    engine.version = 2  # the version was counted up, but the weights never arrived
+    with pytest.raises(PolicyMismatchError, match="not the trainer's"):
+        prove(prover, engine, policy, 2)
+
+
+def test_a_wrong_adapter_is_caught() -> None:
+    policy = Policy(tiny_model(), Path(), lora=LORA)
+    nudge(policy, 0.1)
+    other = Policy(tiny_model(), Path(), lora=LORA)
+    nudge(other, 0.1, seed=5)
+    engine = LocalEngine(tiny_model(), LetterTokenizer())
+    for wrong in (other.sampler_state(), tiny_model().state_dict()):  # another adapter, and none at all
+        asyncio.run(engine.load_weights(WeightUpdate(wrong, 1)))
+        with pytest.raises(PolicyMismatchError, match="not the trainer's"):
+            prove(IdentityProver(PROBES, torch.float32), engine, policy, 1)
+
+
+def test_a_wrong_dtype_is_caught() -> None:
+    policy = Policy(tiny_model(), Path())
+    engine = LocalEngine(tiny_model(), LetterTokenizer(), dtype=torch.bfloat16)
+    sync(engine, policy, 1)
+    with pytest.raises(PolicyMismatchError, match="bfloat16, the recipe says float32"):
+        prove(IdentityProver(PROBES, torch.float32), engine, policy, 1)
+    # Weights that were rounded on their way into a float32 sampler: the dtype looks right, the bytes are not.
+    engine = LocalEngine(tiny_model(), LetterTokenizer())
+    rounded = {name: t.bfloat16().float() for name, t in policy.sampler_state().items()}
+    asyncio.run(engine.load_weights(WeightUpdate(rounded, 1)))
+    with pytest.raises(PolicyMismatchError, match="not the trainer's"):
+        prove(IdentityProver(PROBES, torch.float32), engine, policy, 1)
+
+
+def test_a_sampler_that_computes_something_else_is_caught() -> None:
+    policy = Policy(tiny_model(), Path())
+    engine = LocalEngine(tiny_model(), LetterTokenizer())
+    sync(engine, policy, 1)
+    engine.decoder.eps = 0.5  # type: ignore[attr-defined]
+    with pytest.raises(PolicyMismatchError, match="same weights, but"):
+        prove(IdentityProver(PROBES, torch.float32), engine, policy, 1)
+
+
+def test_an_update_too_small_for_the_probes_is_not_claimed() -> None:
+    policy = Policy(tiny_model(), Path())
+    engine = LocalEngine(tiny_model(), LetterTokenizer())
+    prover = IdentityProver(PROBES, torch.float32)
+    sync(engine, policy, 1)
+    prove(prover, engine, policy, 1)
+    with torch.no_grad():
+        policy.trainable()[0][1][127].add_(1e-7)  # one row of the embedding, far below rounding of the probes
+    sync(engine, policy, 2)
+    assert prove(prover, engine, policy, 2).power is ProbePower.UNDETECTABLE
+
+
+def test_bf16_sampler_within_its_own_tolerance() -> None:
+    policy = Policy(tiny_model(), Path())
+    engine = LocalEngine(tiny_model(), LetterTokenizer(), dtype=torch.bfloat16)
+    sync(engine, policy, 1)
+    proof = prove(IdentityProver(PROBES, torch.bfloat16), engine, policy, 1)
+    assert proof.digest_sampler == proof.digest_trainer
+    assert 0 < proof.gap <= proof.tolerance
