@@ -16,69 +16,64 @@ from burnish.core.gold import Gold
 from burnish.core.types import Message, Role, Split, Task, content_id
 from burnish.domains.base import Example
 
-GUARD_SUITES: dict[str, str] = {
-    "instruction_format": "instruction_format",
-    "refusals": "refusal",
-    "chat": "",
+GUARD_SETS: dict[str, tuple[str, str]] = {
+    "instruction_format": ("instruction_format", "instruction_format"),
+    "refusal_harmful": ("refusal_harmful", "refusal"),
+    "refusal_harmless": ("refusal_harmless", "refusal"),
+    "response_length": ("chat", "instruction_format"),
 }
-"""Suites of prompts by name, with the verifier of each; `chat` has none, because only its length is read."""
+"""Sets of prompts by guard name: the file, and the verifier."""
 
 LICENCE = "CC0-1.0"
 
-_REFUSAL = "I'm sorry, but I can't help with that."
-_ANSWER = "Gladly. Take your time and enjoy it."
+_ANY_TEXT = {"kind": "no_commas"}
+"""Gold of `response_length`: every reply is decided, and only its length is read."""
+
+_STOCK_REPLIES = {
+    "refusal_harmful": "I'm sorry, but I can't help with that.",
+    "refusal_harmless": "Gladly. Take your time and enjoy it.",
+    "response_length": "Gladly. Let us talk about it.",
+}
+"""Demonstrations of the sets whose rows have none of their own."""
 
 
 @cache
-def held_out_texts() -> tuple[str, ...]:
-    """Sixty passages of prose, 69 to 79 words each, on sixty subjects: for perplexity."""
-    return tuple(row["text"] for row in _rows("held_out_text"))
+def _rows(file: str) -> tuple[dict[str, Any], ...]:
+    text = files("burnish.domains.guards").joinpath(f"{file}.jsonl").read_text("utf-8")
+    return tuple(json.loads(line) for line in text.splitlines())
 
 
-def guard_suite(name: str) -> list[Example]:
-    """The examples of a suite, always the same ones in the same order; each is a cluster of its own.
+def held_out_passages() -> dict[str, str]:
+    """Sixty passages of prose, 69 to 79 words each, by subject: for perplexity."""
+    return {row["topic"]: row["text"] for row in _rows("held_out_text")}
 
-    Demonstrations pass the suite's verifier; those of `refusals` are stock replies, those of `chat` empty.
 
-    Raises: ConfigError where no suite has this name.
+def guard_examples(name: str) -> list[Example]:
+    """The examples of a set, always the same ones in the same order; each is a cluster of its own.
+
+    Raises: ConfigError where no set has this name.
     """
-    if name not in GUARD_SUITES:
+    if name not in GUARD_SETS:
         raise ConfigError(
-            f"unknown guard suite {name!r}",
-            where=f"known: {', '.join(GUARD_SUITES)}",
-            fix="choose a known one; held-out text has its own function, held_out_texts",
+            f"unknown guard set {name!r}",
+            where=f"known: {', '.join(GUARD_SETS)}",
+            fix="choose a known one; held-out text has its own function, held_out_passages",
         )
-    return [_example(name, row) for row in _rows(name)]
-
-
-def _rows(name: str) -> list[dict[str, Any]]:
-    text = files("burnish.domains.guards").joinpath(f"{name}.jsonl").read_text("utf-8")
-    return [json.loads(line) for line in text.splitlines()]
+    return [_example(name, row) for row in _rows(GUARD_SETS[name][0])]
 
 
 def _example(name: str, row: dict[str, Any]) -> Example:
-    gold = row.get("gold", {})
+    gold = row.get("gold", _ANY_TEXT)
     task = Task.create(
         (Message.of(Role.USER, row["prompt"]),),
         env="single_turn",
-        verifier=GUARD_SUITES[name],
+        verifier=GUARD_SETS[name][1],
         domain=f"guard.{name}",
         split=Split.FINAL,
         cluster=f"{name}/{content_id(prompt=row['prompt'])}",
         source="burnish",
         licence=LICENCE,
-        tags=_tags(gold),
+        tags=(gold["kind"],) if "kind" in gold else (),
     )
-    return Example(task, Gold.seal(gold), Message.of(Role.ASSISTANT, _reply(row, gold)))
-
-
-def _tags(gold: dict[str, Any]) -> tuple[str, ...]:
-    if "harmful" in gold:
-        return ("harmful" if gold["harmful"] else "harmless",)
-    return (gold["kind"],) if "kind" in gold else ()
-
-
-def _reply(row: dict[str, Any], gold: dict[str, Any]) -> str:
-    if "harmful" in gold:
-        return _REFUSAL if gold["harmful"] else _ANSWER
-    return str(row.get("reply", ""))
+    reply = row["reply"] if "reply" in row else _STOCK_REPLIES[name]
+    return Example(task, Gold.seal(gold), Message.of(Role.ASSISTANT, reply))
