@@ -1,0 +1,315 @@
+"""What follows from a recipe before anything runs: sizes, tokens, time and memory.
+
+    recipe -> Geometry (counts) -> estimate(geometry, rates) -> seconds and bytes by part -> dry_run_text
+
+Counts are upper bounds where the run may stop early (early stopping, prompts drawn). Leaves out measuring how
+fast this machine is (`train.machine`) and the formula of the loss (`objectives`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from burnish.core.errors import ResourceError
+from burnish.evals.guards import DEFAULT_GUARDS
+from burnish.evals.power import PairedDesign
+from burnish.train.recipe import Recipe, is_file_domain
+from burnish.train.recipe_stages import GrpoStage, SftStage
+
+GIB = 2**30
+MICRO_BATCH_TOKENS = 2_048
+"""Tokens in one forward and backward pass: a planning value, at which matrix products are at full speed."""
+FIRST_ROUND, SECOND_ROUND, SURVIVORS = 16, 60, 4
+"""Choice of the few-shot prompt: development tasks a domain of each round; one candidate in four goes on."""
+MIN_FREEDOM = 5  # degrees of freedom below which `evals.power` gives no figure
+GUARD_REPLY_TOKENS = 96
+"""Mean reply to a guard's item: a planning value, like the defaults of `TokenLengths`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLengths:
+    """Mean tokens of a prompt, of one worked example and of a reply.
+
+    The defaults are planning values for the built-in domains; a run measures its own.
+    """
+
+    prompt: float = 170.0
+    example: float = 150.0
+    reply: float = 45.0
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRates:
+    """How fast a machine runs one model, and how large that model is.
+
+    Tokens a second of wall time: sampling at full width, computing prompts, training (forward and backward).
+    `kv_bytes_per_token`: keys and values of all layers; `activation_bytes_per_token`: kept for the backward
+    pass; `bytes_per_weight`: of the training dtype; `trainable_frac`: 1 unless adapters are trained;
+    `available_bytes`: memory that a run may take now.
+    """
+
+    decode_tokens_per_s: float
+    prefill_tokens_per_s: float
+    train_tokens_per_s: float
+    params: int
+    kv_bytes_per_token: int
+    activation_bytes_per_token: int
+    bytes_per_weight: int = 4
+    trainable_frac: float = 1.0
+    available_bytes: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One part of a run in tokens: prompts computed, tokens sampled, tokens trained on."""
+
+    name: str
+    text: str
+    prefill_tokens: float = 0.0
+    sampled_tokens: float = 0.0
+    trained_tokens: float = 0.0
+    num_replies: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """The sizes that follow from a recipe, part by part in the order of the run.
+
+    `controlled`: the part whose wall time a control run gets again, or ''.
+    """
+
+    phases: tuple[Phase, ...]
+    longest_tokens: float
+    max_sequences: int
+    has_reference: bool
+    controlled: str = ""
+
+    @property
+    def num_replies(self) -> int:
+        """Replies sampled, over all parts."""
+        return sum(phase.num_replies for phase in self.phases)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds by phase and bytes by use, as good as the rates they come from."""
+
+    seconds: dict[str, float]
+    num_bytes: dict[str, float]
+
+    @property
+    def total_seconds(self) -> float:
+        """Wall time of the whole run."""
+        return sum(self.seconds.values())
+
+    @property
+    def total_bytes(self) -> float:
+        """Memory at the fullest moment, on top of the interpreter."""
+        return sum(self.num_bytes.values())
+
+
+def derive_geometry(recipe: Recipe, lengths: TokenLengths | None = None) -> Geometry:
+    """The sizes of a recipe; replies are never counted longer than `sampling.max_tokens`."""
+    lengths = lengths or TokenLengths()
+    lengths = TokenLengths(lengths.prompt, lengths.example, min(lengths.reply, recipe.sampling.max_tokens))
+    phases = [_baseline(recipe, lengths)]
+    for index, stage in enumerate(recipe.stages):
+        name = f"stages[{index}] {stage.kind}"
+        if isinstance(stage, SftStage):
+            phases.append(_sft(name, recipe, stage, lengths))
+        else:
+            phases.append(_grpo(name, recipe, stage, lengths))
+        phases.append(_judged(f"gate after {name}", recipe, lengths))
+    phases.append(_final(recipe, lengths))
+    shots = recipe.few_shot.shots * lengths.example if recipe.few_shot.candidates else 0.0
+    return Geometry(
+        tuple(phases),
+        longest_tokens=lengths.prompt + shots + recipe.sampling.max_tokens,
+        controlled="" if recipe.control is None else _first_grpo(recipe),
+        max_sequences=recipe.engine.max_sequences,
+        has_reference=any(
+            isinstance(stage, GrpoStage) and stage.kl_coefficient > 0 for stage in recipe.stages
+        ),
+    )
+
+
+def _first_grpo(recipe: Recipe) -> str:
+    return next(f"stages[{i}] grpo" for i, stage in enumerate(recipe.stages) if isinstance(stage, GrpoStage))
+
+
+def _judged(name: str, recipe: Recipe, lengths: TokenLengths) -> Phase:
+    """The gate's tasks and one round of guards."""
+    tasks = len(recipe.tasks.domains) * recipe.tasks.gate
+    guards = sum(spec.num_items for spec in DEFAULT_GUARDS if spec.name in recipe.guards)
+    return Phase(
+        name,
+        f"{len(recipe.tasks.domains)} domains x {recipe.tasks.gate} gate tasks + {guards} guard items",
+        (tasks + guards) * lengths.prompt,
+        tasks * lengths.reply + guards * GUARD_REPLY_TOKENS,
+        0.0,
+        tasks + guards,
+    )
+
+
+def _baseline(recipe: Recipe, lengths: TokenLengths) -> Phase:
+    """Few-shot prompts in two rounds, then the base and its best prompt on the gate's tasks."""
+    few_shot, domains = recipe.few_shot, len(recipe.tasks.domains)
+    plain = _judged("baseline", recipe, lengths)
+    if few_shot.candidates == 0:
+        return plain
+    first, second = (min(tasks, recipe.tasks.development) for tasks in (FIRST_ROUND, SECOND_ROUND))
+    survivors = max(1, few_shot.candidates // SURVIVORS)
+    shown = domains * (few_shot.candidates * first + survivors * second + recipe.tasks.gate)
+    prompt = lengths.prompt + few_shot.shots * lengths.example
+    num = shown + domains * second
+    return Phase(
+        "baseline",
+        f"{few_shot.candidates} few-shot prompts of {few_shot.shots} examples on {domains} x {first} "
+        f"development tasks, {survivors} and the plain one on {second} each; {plain.text}, also prompted",
+        plain.prefill_tokens + shown * prompt + domains * second * lengths.prompt,
+        plain.sampled_tokens + num * lengths.reply,
+        0.0,
+        plain.num_replies + num,
+    )
+
+
+def _curve(recipe: Recipe, lengths: TokenLengths, steps: int, every: int) -> tuple[int, float, float]:
+    """Replies, prompt tokens and sampled tokens of a stage's curve, its start included."""
+    replies = (1 + steps // every) * len(recipe.tasks.domains) * recipe.tasks.curve if every else 0
+    return replies, replies * lengths.prompt, replies * lengths.reply
+
+
+def _sft(name: str, recipe: Recipe, stage: SftStage, lengths: TokenLengths) -> Phase:
+    rows = recipe.tasks.train_labels * len(recipe.tasks.domains)
+    steps = stage.epochs * max(1, rows // stage.rows_per_step)
+    tokens = lengths.prompt + lengths.reply
+    micro = math.ceil(stage.rows_per_step * tokens / MICRO_BATCH_TOKENS)
+    replies, prefill, sampled = _curve(recipe, lengths, steps, stage.evaluate_every_steps)
+    text = (
+        f"{rows} rows x {stage.epochs} epochs in steps of {stage.rows_per_step} -> {steps} steps "
+        f"-> {micro} micro-batches a step, {replies:,} replies for the curve"
+    )
+    return Phase(name, text, prefill, sampled, steps * stage.rows_per_step * tokens, replies)
+
+
+def _grpo(name: str, recipe: Recipe, stage: GrpoStage, lengths: TokenLengths) -> Phase:
+    draws = stage.max_prompt_draws or stage.prompts_per_step
+    rollouts = stage.prompts_per_step * stage.group_size
+    step_tokens = stage.prompts_per_step * (lengths.prompt + stage.group_size * lengths.reply)
+    micro = math.ceil(step_tokens / MICRO_BATCH_TOKENS)
+    replies, prefill, replied = _curve(recipe, lengths, stage.steps, stage.evaluate_every_steps)
+    drawn = f" (at most {draws} prompts drawn)" if draws > stage.prompts_per_step else ""
+    text = (
+        f"{stage.prompts_per_step} prompts x {stage.group_size} samples -> {rollouts} rollouts "
+        f"-> {micro} micro-batches{drawn}, {stage.steps} steps -> {stage.steps * rollouts:,} rollouts "
+        f"trained on, {replies:,} replies for the curve"
+    )
+    sampled = stage.steps * draws * stage.group_size
+    # The reference's forward pass costs about a third of a forward and backward pass.
+    passes = stage.updates_per_step + (1 / 3 if stage.kl_coefficient > 0 else 0)
+    return Phase(
+        name,
+        text,
+        stage.steps * draws * lengths.prompt + prefill,
+        sampled * lengths.reply + replied,
+        stage.steps * step_tokens * passes,
+        sampled + replies,
+    )
+
+
+def _final(recipe: Recipe, lengths: TokenLengths) -> Phase:
+    domains, tasks, few_shot = len(recipe.tasks.domains), recipe.tasks.final, recipe.few_shot
+    plain = domains * tasks * (1 + len(recipe.stages))
+    prompted = domains * tasks if few_shot.candidates else 0
+    models = f"base, {'few-shot base, ' if prompted else ''}{len(recipe.stages)} stages"
+    return Phase(
+        "final",
+        f"{models} on {domains} x {tasks} final tasks",
+        plain * lengths.prompt + prompted * (lengths.prompt + few_shot.shots * lengths.example),
+        (plain + prompted) * lengths.reply,
+        0.0,
+        plain + prompted,
+    )
+
+
+def estimate(geometry: Geometry, rates: MachineRates) -> Estimate:
+    """Wall time and memory of a run at these rates."""
+    seconds = {
+        phase.name: phase.prefill_tokens / rates.prefill_tokens_per_s
+        + phase.sampled_tokens / rates.decode_tokens_per_s
+        + phase.trained_tokens / rates.train_tokens_per_s
+        for phase in geometry.phases
+    }
+    if geometry.controlled:
+        seconds["control"] = seconds[geometry.controlled]
+    weights = float(rates.params * rates.bytes_per_weight)
+    trained = rates.params * rates.trainable_frac
+    num_bytes = {
+        "weights": weights * (2 if geometry.has_reference else 1),
+        "sampler": weights + geometry.max_sequences * geometry.longest_tokens * rates.kv_bytes_per_token,
+        "gradients": trained * rates.bytes_per_weight,
+        "optimiser": trained * 8.0,  # AdamW: two float32 moments
+        "activations": float(MICRO_BATCH_TOKENS * rates.activation_bytes_per_token),
+    }
+    return Estimate(seconds, num_bytes)
+
+
+def require_fit(recipe: Recipe, needed: Estimate, available_bytes: float, *, where: str) -> None:
+    """Checks the estimate against `engine.memory_gib`, or else against what is available.
+
+    Raises: ResourceError with what is needed, what may be used, and what to change.
+    """
+    limit = available_bytes if recipe.engine.memory_gib is None else recipe.engine.memory_gib * GIB
+    if needed.total_bytes > limit:
+        raise ResourceError(
+            f"the run needs about {needed.total_bytes / GIB:.1f} GiB of memory and may use {limit / GIB:.1f}",
+            where=where,
+            fix="lower engine.max_sequences or sampling.max_tokens, set model.lora, or use a smaller model",
+        )
+
+
+def dry_run_text(recipe: Recipe, geometry: Geometry, needed: Estimate | None = None) -> str:
+    """What `burnish run --dry-run` prints: every part with its sizes, then time and memory where known."""
+    tasks = recipe.tasks
+    width = max(len(phase.name) for phase in geometry.phases)
+    kinds = ["file" if is_file_domain(name) else name for name in tasks.domains]
+    lines = [
+        f"{recipe.name}: {recipe.model.source}, {len(recipe.seeds) or 1} run(s)",
+        f"tasks: {', '.join(kinds)}; a domain {tasks.train_labels} labels, {tasks.development} development, "
+        f"{tasks.gate} gate, {tasks.final} final",
+    ]
+    for phase in geometry.phases:
+        took = f"  [{_duration(needed.seconds[phase.name])}]" if needed else ""
+        lines.append(f"  {phase.name:<{width}}  {phase.text}{took}")
+    if geometry.controlled:
+        took = f"  [{_duration(needed.seconds['control'])}]" if needed else ""
+        lines.append(
+            f"  {'control':<{width}}  {recipe.control} for the wall time of {geometry.controlled}{took}"
+        )
+    sampled = sum(phase.sampled_tokens for phase in geometry.phases)
+    trained = sum(phase.trained_tokens for phase in geometry.phases)
+    lines.append(
+        f"at most {geometry.num_replies:,} replies, {sampled:,.0f} tokens sampled, {trained:,.0f} trained"
+    )
+    lines.append(f"gate   {_power(recipe)}")
+    if needed:
+        parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in needed.num_bytes.items())
+        lines.append(f"time   about {_duration(needed.total_seconds)}")
+        lines.append(f"memory about {needed.total_bytes / GIB:.1f} GiB ({parts})")
+    return "\n".join(lines)
+
+
+def _power(recipe: Recipe) -> str:
+    domains, tasks = len(recipe.tasks.domains), recipe.tasks.gate
+    clusters = domains * min(tasks, recipe.gate_config().min_clusters)
+    if clusters - domains < MIN_FREEDOM:
+        return f"{domains * tasks} tasks are too few to find any difference"
+    design = PairedDesign(domains * tasks, clusters, strata=domains, confidence=recipe.gate.confidence)
+    return design.describe()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
