@@ -124,7 +124,7 @@ def main() -> None:
         table[title] = {
             method: dict(
                 zip(
-                    ("low_above_truth", "high_below_truth", "width"),
+                    ("low_above_truth", "high_below_truth", "median_width"),
                     (*map(float, np.mean(r, axis=0)[:2]), float(np.median([x[2] for x in r]))),
                     strict=True,
                 )
@@ -142,9 +142,9 @@ def write(table: dict[str, dict[str, dict[str, float]]], trials: int, resamples:
     lines = [
         "# Coverage of intervals for a clustered paired difference",
         "",
-        f"`python benchmarks/gate_trials/coverage.py`: {trials} trials a world, half with no difference and half",
-        f"with 4 points, {resamples} resamples. Wanted: 2.5 % beyond each end. `expanded_percentile` is the one",
-        "shipped in `burnish.evals.stats`.",
+        f"`python benchmarks/gate_trials/coverage.py --trials {trials}`: half the trials with no difference,",
+        f"half with 4 points; {resamples} resamples. Wanted: 2.5 % beyond each end. `expanded_percentile` is",
+        "the one shipped in `burnish.evals.stats`.",
     ]
     for title, methods in table.items():
         lines += ["", f"{title}:", "", "| interval | low above truth | high below truth | median width |"]

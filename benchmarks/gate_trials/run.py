@@ -190,7 +190,7 @@ def markdown(result: dict[str, Any]) -> str:
         "The gate as shipped (two comparisons, five guards) on simulated evaluations with a known truth",
         "(trials.py). Unless said otherwise the few-shot base is 10 points below the parent, the worst case",
         'for promoting an equal model, and "equal" means equal on average: templates gain or lose at random.',
-        "Guards are drawn with the noise of sampled decoding, so one promotion in twenty is lost to them.",
+        "Guards are drawn with the noise of sampled decoding, which costs about one promotion in fifty.",
         "",
         "| truth | tasks a domain | promote, 200 trials | promote | reject | inconclusive | trials |",
         "|---|---|---|---|---|---|---|",
