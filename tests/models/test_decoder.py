@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_model
 
 from burnish.core.errors import ModelError
 from burnish.models.decoder import FastDecoder, TransformersDecoder, common_prefix_tokens, make_decoder
 from burnish.models.digest import weights_digest
+from conftest import tiny_model
 
 FAST = ["llama", "qwen2", "qwen3"]
 SLOW = ["gemma3_text", "qwen3_moe"]
@@ -24,7 +24,9 @@ def _prompts(seed: int = 3) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     shared = rng.integers(3, 128, size=20)
     tails = [rng.integers(3, 128, size=n) for n in (5, 9, 1)]
-    return [np.concatenate([shared, t]).astype(np.int32) for t in tails] + [rng.integers(3, 128, size=13).astype(np.int32)]
+    return [np.concatenate([shared, t]).astype(np.int32) for t in tails] + [
+        rng.integers(3, 128, size=13).astype(np.int32)
+    ]
 
 
 @pytest.mark.parametrize("family", FAST + SLOW)
@@ -72,7 +74,9 @@ def test_admission_while_others_are_in_flight() -> None:
     late = decoder.admit(prompts[1:2], [2], [400])  # grows the cache under the active slot
     torch.testing.assert_close(late[0], _full_logits(model, prompts[1].tolist()), rtol=0, atol=3e-4)
     logits = decoder.step(torch.tensor([11, 12, 13]))
-    torch.testing.assert_close(logits[0], _full_logits(model, [*prompts[0].tolist(), 9, 11]), rtol=0, atol=3e-4)
+    torch.testing.assert_close(
+        logits[0], _full_logits(model, [*prompts[0].tolist(), 9, 11]), rtol=0, atol=3e-4
+    )
     torch.testing.assert_close(logits[2], _full_logits(model, [*prompts[1].tolist(), 13]), rtol=0, atol=3e-4)
 
 
@@ -104,7 +108,9 @@ def test_the_tensors_a_decoder_reads_are_the_models(family: str, tied: bool) -> 
     expected = dict(model.state_dict())
     if tied:
         expected.pop("lm_head.weight")
-    found = {name: t for name, t in make_decoder(model, dtype=torch.float32).tensors().items() if name in expected}
+    found = {
+        name: t for name, t in make_decoder(model, dtype=torch.float32).tensors().items() if name in expected
+    }
     assert weights_digest(found) == weights_digest(expected)
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import in_float64, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.models.packing import build_trees, lay_out, plan_rows
 from burnish.models.policy import Policy
+from conftest import in_float64, tiny_model
 
 
 def _sequences(seed: int = 0) -> tuple[list[np.ndarray], list[int]]:
@@ -35,7 +35,9 @@ def _logp_one_by_one(model: torch.nn.Module, sequences: list[np.ndarray]) -> lis
     return out
 
 
-def _logp_packed(policy: Policy, sequences: list[np.ndarray], prefixes: list[int], row_tokens: int) -> list[torch.Tensor]:
+def _logp_packed(
+    policy: Policy, sequences: list[np.ndarray], prefixes: list[int], row_tokens: int
+) -> list[torch.Tensor]:
     out: dict[int, torch.Tensor] = {}
     for packed in policy.pack(sequences, prefixes, row_tokens=row_tokens, rows_at_once=2):
         hidden = policy.hidden(packed)
@@ -82,7 +84,14 @@ def test_a_shared_prefix_is_computed_once() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 12), st.lists(st.integers(0, 9), min_size=1, max_size=4)), min_size=1, max_size=6), st.integers(8, 64))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 12), st.lists(st.integers(0, 9), min_size=1, max_size=4)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(8, 64),
+)
 def test_every_token_has_exactly_one_place(groups: list[tuple[int, list[int]]], row_tokens: int) -> None:
     sequences, prefixes = [], []
     for index, (p, replies) in enumerate(groups):

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_model
 
 from burnish.core.errors import ConfigError, RunError
 from burnish.core.outcomes import StopReason
 from burnish.core.protocols import Completion, GenerateRequest, RolloutEngine, Sampling
 from burnish.rollout.engine_local import LocalEngine
 from burnish.rollout.weights import WeightUpdate
+from conftest import tiny_model
 from rollout_helpers import LetterTokenizer
 
 
@@ -81,7 +81,9 @@ def test_recorded_logp_is_the_models() -> None:
 def test_every_stop_token_stops_and_none_leaks() -> None:
     engine = make_engine()
     seen = set()
-    for completion in run(engine, GenerateRequest("a", prompt(2), Sampling(60, temperature=3.0), tuple(range(60))))[0]:
+    for completion in run(
+        engine, GenerateRequest("a", prompt(2), Sampling(60, temperature=3.0), tuple(range(60)))
+    )[0]:
         if completion.stop_reason is StopReason.STOP_TOKEN:
             seen.add(int(completion.ids[-1]))
             assert not set(completion.ids[:-1].tolist()) & {1, 5}
@@ -97,15 +99,20 @@ def test_stop_strings_cut_the_text_and_keep_the_ids() -> None:
     sampling = Sampling(40, temperature=2.0, stop_strings=("e", "ab"))
     hits = 0
     for completion in run(engine, GenerateRequest("a", prompt(3), sampling, tuple(range(40))))[0]:
-        assert "e" not in completion.text and "ab" not in completion.text
+        assert "e" not in completion.text
+        assert "ab" not in completion.text
         if completion.stop_reason is StopReason.STOP_STRING:
             hits += 1
-            assert "e" in LetterTokenizer().decode_reply(completion.ids) or "ab" in LetterTokenizer().decode_reply(completion.ids)
+            assert "e" in LetterTokenizer().decode_reply(
+                completion.ids
+            ) or "ab" in LetterTokenizer().decode_reply(completion.ids)
     assert hits > 5
 
 
 def test_a_seed_decides_whatever_else_is_in_flight() -> None:
-    requests = [GenerateRequest(str(i), prompt(i, 5 + i), Sampling(15), (10 * i, 10 * i + 1)) for i in range(6)]
+    requests = [
+        GenerateRequest(str(i), prompt(i, 5 + i), Sampling(15), (10 * i, 10 * i + 1)) for i in range(6)
+    ]
     together = run(make_engine(max_sequences=5), *requests)
     for request, completions in zip(requests, together, strict=True):
         alone = run(make_engine(), request)[0]
@@ -115,9 +122,12 @@ def test_a_seed_decides_whatever_else_is_in_flight() -> None:
 
 def test_context_end_is_said() -> None:
     engine = LocalEngine(tiny_model(max_position_embeddings=16), LetterTokenizer())
-    found = run(engine, GenerateRequest("a", prompt(0, 12), Sampling(50, temperature=2.0), tuple(range(12))))[0]
+    found = run(engine, GenerateRequest("a", prompt(0, 12), Sampling(50, temperature=2.0), tuple(range(12))))[
+        0
+    ]
     full = [c for c in found if c.stop_reason is StopReason.CONTEXT_FULL]
-    assert full and all(len(c.ids) == 4 for c in full)
+    assert full
+    assert all(len(c.ids) == 4 for c in full)
     with pytest.raises(ConfigError, match="16"):
         run(engine, GenerateRequest("b", prompt(0, 16), Sampling(5), (1,)))
 
@@ -199,7 +209,10 @@ def test_weights_change_only_when_idle() -> None:
     asyncio.run(main())
     (completion,) = run(engine, GenerateRequest("b", prompt(0), Sampling(3, temperature=0.0), (1,)))[0]
     assert completion.policy_version == 7
-    expected = run(LocalEngine(other, LetterTokenizer()), GenerateRequest("b", prompt(0), Sampling(3, temperature=0.0), (1,)))
+    expected = run(
+        LocalEngine(other, LetterTokenizer()),
+        GenerateRequest("b", prompt(0), Sampling(3, temperature=0.0), (1,)),
+    )
     assert completion.ids.tolist() == expected[0][0].ids.tolist()
 
 
@@ -211,4 +224,5 @@ def test_scores_are_the_models() -> None:
         x = torch.from_numpy(ids.astype(np.int64))[None]
         with torch.no_grad():
             logp = model(x).logits[0, :-1].log_softmax(-1).gather(-1, x[0, 1:, None])[:, 0]
-        assert np.isnan(found[0]) and np.abs(found[1:] - logp.numpy()).max() < 2e-4
+        assert np.isnan(found[0])
+        assert np.abs(found[1:] - logp.numpy()).max() < 2e-4

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_model
 
 from burnish.core.errors import PolicyMismatchError
 from burnish.models.policy import LoraSpec, Policy
 from burnish.rollout.engine_local import LocalEngine
 from burnish.rollout.weights import IdentityProof, IdentityProver, ProbePower, WeightUpdate
+from conftest import tiny_model
 from rollout_helpers import LetterTokenizer
 
 PROBES = [np.random.default_rng(i).integers(6, 128, size=24).astype(np.int32) for i in range(3)]

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import in_float64, tiny_model
-from rollout_helpers import LetterTokenizer
 
 from burnish.core.errors import IntegrityError, NonFiniteError
 from burnish.core.protocols import Completion, GenerateRequest, Objective, Sampling
@@ -18,6 +16,8 @@ from burnish.objectives.grpo import GRPO
 from burnish.objectives.sft import SFT
 from burnish.rollout.engine_local import LocalEngine
 from burnish.train.backend import LocalBackend, TrainSequence, step_denominators
+from conftest import in_float64, tiny_model
+from rollout_helpers import LetterTokenizer
 
 SAMPLINGS = [
     Sampling(12),
@@ -84,13 +84,19 @@ def test_the_ratio_with_a_bf16_sampler_stays_within_its_bound() -> None:
     model = tiny_model()
     sequences = groups(model, torch.bfloat16, Sampling(12))
     logp = LocalBackend(Policy(model, Path()), frozen=True).forward(sequences)
-    pairs = [(f[s.trained], s.logp_rollout[s.trained]) for f, s in zip(logp, sequences, strict=True) if s.logp_rollout is not None]
+    pairs = [
+        (f[s.trained], s.logp_rollout[s.trained])
+        for f, s in zip(logp, sequences, strict=True)
+        if s.logp_rollout is not None
+    ]
     gaps = np.concatenate([np.abs(np.exp(a - b) - 1) for a, b in pairs])
     assert 0 < gaps.mean() < 0.05
     assert gaps.max() < 0.5
 
 
-@pytest.mark.parametrize("objective", [SFT(), GRPO(), GRPO(normalisation="sequence"), GRPO(normalisation="constant")], ids=str)
+@pytest.mark.parametrize(
+    "objective", [SFT(), GRPO(), GRPO(normalisation="sequence"), GRPO(normalisation="constant")], ids=str
+)
 @pytest.mark.parametrize("rows", [(24, 1), (64, 2), (4096, 8)])
 def test_any_packing_is_the_same_step(objective: Objective, rows: tuple[int, int]) -> None:
     model = in_float64(tiny_model())
@@ -147,7 +153,7 @@ def test_tokens_trained_are_tokens_sampled() -> None:
 
         def __call__(self, batch, outputs, denominators):  # type: ignore[no-untyped-def]
             seen.append(batch.ids.tolist())
-            return super(Spy, self).__call__(batch, outputs, denominators)
+            return super().__call__(batch, outputs, denominators)
 
     backend = LocalBackend(Policy(model, Path()), row_tokens=64, sampling=Sampling(12))
     output = backend.forward_backward(sequences, Spy(), step_denominators(sequences))

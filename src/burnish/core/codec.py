@@ -58,7 +58,13 @@ def to_plain(value: Any) -> Any:
 def encode(obj: Any) -> dict[str, Any]:
     """Plain JSON of a dataclass, tagged with its schema name and version."""
     name = type(obj).__name__
-    return {"schema": name, "version": SCHEMA_VERSIONS.get(name, 1), **to_plain(obj)}
+    return {"schema": name, _version_key(type(obj)): SCHEMA_VERSIONS.get(name, 1), **to_plain(obj)}
+
+
+def _version_key(cls: type[Any]) -> str:
+    """Where the schema's version stands: beside a field that is itself called `version`, under another key."""
+    has_own = is_dataclass(cls) and any(f.name == "version" for f in fields(cls))
+    return "schema_version" if has_own else "version"
 
 
 def decode(cls: type[T], data: dict[str, Any], *, where: str = "") -> T:
@@ -68,7 +74,7 @@ def decode(cls: type[T], data: dict[str, Any], *, where: str = "") -> T:
     """
     data = dict(data)
     name = cls.__name__
-    schema, version = data.pop("schema", name), data.pop("version", 1)
+    schema, version = data.pop("schema", name), data.pop(_version_key(cls), 1)
     current = SCHEMA_VERSIONS.get(name, 1)
     if schema != name:
         raise DataError(f"expected a {name}, found a {schema}", where=where, fix="pass the right file")
@@ -103,9 +109,13 @@ def loads(cls: type[T], line: str, *, where: str = "") -> T:
     try:
         data = json.loads(line)
     except json.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg} at column {error.colno}", where=where, fix="mend the line") from None
+        raise DataError(
+            f"not JSON: {error.msg} at column {error.colno}", where=where, fix="mend the line"
+        ) from None
     if not isinstance(data, dict):
-        raise DataError(f"expected a JSON object, found {type(data).__name__}", where=where, fix="mend the line")
+        raise DataError(
+            f"expected a JSON object, found {type(data).__name__}", where=where, fix="mend the line"
+        )
     return decode(cls, data, where=where)
 
 
@@ -132,7 +142,7 @@ def _build(hint: Any, value: Any, path: str) -> Any:
         return hint(value)
     if origin in (tuple, list):
         return _build_sequence(hint, origin, value, path)
-    if origin is not None and hasattr(origin, "items") or hint is dict:
+    if (origin is not None and hasattr(origin, "items")) or hint is dict:
         return _build_mapping(hint, value, path)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -146,7 +156,9 @@ def _build_union(choices: tuple[Any, ...], value: Any, path: str) -> Any:
         return None
     if isinstance(value, dict) and "kind" in value:
         for choice in choices:
-            if is_dataclass(choice) and any(f.name == "kind" and f.default == value["kind"] for f in fields(choice)):
+            if is_dataclass(choice) and any(
+                f.name == "kind" and f.default == value["kind"] for f in fields(choice)
+            ):
                 return _build(choice, value, path)
     errors = []
     for choice in choices:
@@ -186,7 +198,9 @@ def _build_sequence(hint: Any, origin: Any, value: Any, path: str) -> Any:
     if origin is tuple:
         if len(args) != len(value):
             raise ValueError(f"{path}: expected {len(args)} entries, found {len(value)}")
-        return tuple(_build(a, item, f"{path}[{i}]") for i, (a, item) in enumerate(zip(args, value, strict=True)))
+        return tuple(
+            _build(a, item, f"{path}[{i}]") for i, (a, item) in enumerate(zip(args, value, strict=True))
+        )
     return [_build(args[0] if args else Any, item, f"{path}[{i}]") for i, item in enumerate(value)]
 
 
@@ -194,4 +208,6 @@ def _build_mapping(hint: Any, value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise TypeError(f"{path}: expected an object, found {type(value).__name__}")
     args = get_args(hint)
-    return {key: _build(args[1] if len(args) == 2 else Any, item, f"{path}.{key}") for key, item in value.items()}
+    return {
+        key: _build(args[1] if len(args) == 2 else Any, item, f"{path}.{key}") for key, item in value.items()
+    }

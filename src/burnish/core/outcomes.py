@@ -78,7 +78,9 @@ def _models_fault(meaning: str, *, exploit: bool = False) -> OutcomeRule:
     return OutcomeRule(Outcome.FAIL, True, True, True, False, False, exploit, meaning)
 
 
-def _our_fault(meaning: str, *, retry: bool = True, exploit: bool = False, lengths: bool = True) -> OutcomeRule:
+def _our_fault(
+    meaning: str, *, retry: bool = True, exploit: bool = False, lengths: bool = True
+) -> OutcomeRule:
     return OutcomeRule(Outcome.UNDECIDED, False, False, lengths, True, retry, exploit, meaning)
 
 
@@ -94,7 +96,9 @@ OUTCOME_TABLE: dict[Ending, OutcomeRule] = {
     Ending.WALL_TIME_MACHINE: _our_fault("wall time exceeded while the machine was busy"),
     Ending.VERIFIER_ERROR: _our_fault("the verifier raised or returned a non-finite score"),
     Ending.VERIFIER_PROVOKED: _our_fault(
-        "the reply's text made the verifier raise; an exploit until shown otherwise", retry=False, exploit=True
+        "the reply's text made the verifier raise; an exploit until shown otherwise",
+        retry=False,
+        exploit=True,
     ),
     Ending.ENVIRONMENT_ERROR: _our_fault("the environment raised"),
     Ending.SANDBOX_ERROR: _our_fault("the sandbox could not run the job"),

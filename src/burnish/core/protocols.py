@@ -49,7 +49,9 @@ class Verifier(Protocol):
     @property
     def cases(self) -> Sequence[VerifierCase]: ...
 
-    async def verify(self, task: Task, gold: Gold, trajectory: Trajectory, artifacts: Artifacts) -> Verdict: ...
+    async def verify(
+        self, task: Task, gold: Gold, trajectory: Trajectory, artifacts: Artifacts
+    ) -> Verdict: ...
 
 
 # --- environment and tools --------------------------------------------------------------------------
@@ -205,5 +207,7 @@ class TrainingBackend(Protocol):
 class TextModel(Protocol):
     """A model as rooms below `models` see it: text in, text out, and log-probabilities of text."""
 
-    async def generate(self, conversations: Sequence[Sequence[Message]], sampling: Sampling, seed: int) -> list[str]: ...
+    async def generate(
+        self, conversations: Sequence[Sequence[Message]], sampling: Sampling, seed: int
+    ) -> list[str]: ...
     async def score(self, texts: Sequence[str]) -> list[NDArray[np.float64]]: ...

@@ -48,4 +48,5 @@ def token_uniforms(seeds: NDArray[np.uint64], positions: NDArray[np.int64]) -> N
         z = (z ^ (z >> np.uint64(30))) * _MIX_1
         z = (z ^ (z >> np.uint64(27))) * _MIX_2
         z = z ^ (z >> np.uint64(31))
-    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    mantissa: NDArray[np.float64] = (z >> np.uint64(11)).astype(np.float64)
+    return mantissa * 2.0**-53

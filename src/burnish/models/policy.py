@@ -48,14 +48,20 @@ class Policy:
     `autocast`: run the forward pass of training in bf16 (weights stay in `dtype`).
     """
 
-    def __init__(self, model: Any, folder: Path, *, lora: LoraSpec | None = None, autocast: bool = False) -> None:
+    def __init__(
+        self, model: Any, folder: Path, *, lora: LoraSpec | None = None, autocast: bool = False
+    ) -> None:
         self.folder = folder
         self.lora = lora
         self.autocast = autocast
         self.config = model.config
         self.model = _with_lora(model, lora) if lora is not None else model
         text_config = model.config.get_text_config()
-        sliding = getattr(text_config, "sliding_window", None) if getattr(text_config, "use_sliding_window", True) else None
+        sliding = (
+            getattr(text_config, "sliding_window", None)
+            if getattr(text_config, "use_sliding_window", True)
+            else None
+        )
         self.can_share_prefixes = model.config.model_type in TREE_ARCHITECTURES and not sliding
 
     @classmethod
@@ -81,7 +87,7 @@ class Policy:
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of the weights."""
-        return next(self.model.parameters()).dtype  # type: ignore[no-any-return]
+        return next(self.model.parameters()).dtype
 
     @property
     def num_parameters(self) -> int:
@@ -107,12 +113,12 @@ class Policy:
                 # One sequence a row, right-padded: padding comes after every real token, so that causal
                 # attention alone keeps it out, in full and in sliding layers alike.
                 out = self.base.model(input_ids=rows.ids, position_ids=rows.positions, use_cache=False)
-        return out.last_hidden_state.flatten(0, 1)  # type: ignore[no-any-return]
+        return out.last_hidden_state.flatten(0, 1)
 
     @property
     def head(self) -> Tensor:
         """Output projection [V, hidden]."""
-        return self.base.get_output_embeddings().weight  # type: ignore[no-any-return]
+        return self.base.get_output_embeddings().weight
 
     @property
     def logit_softcap(self) -> float | None:
@@ -120,7 +126,12 @@ class Policy:
         return getattr(self.config.get_text_config(), "final_logit_softcapping", None)
 
     def pack(
-        self, sequences: Sequence[NDArray[np.int32]], prefix_tokens: Sequence[int], *, row_tokens: int, rows_at_once: int
+        self,
+        sequences: Sequence[NDArray[np.int32]],
+        prefix_tokens: Sequence[int],
+        *,
+        row_tokens: int,
+        rows_at_once: int,
     ) -> list[PackedRows]:
         """Micro-batches for these sequences; prefixes are shared where the architecture allows."""
         trees = build_trees(sequences, prefix_tokens, share=self.can_share_prefixes)
@@ -129,7 +140,9 @@ class Policy:
         return [lay_out(rows[i : i + rows_at_once]) for i in range(0, len(rows), rows_at_once)]
 
     @torch.no_grad()
-    def score(self, sequences: Sequence[NDArray[np.int32]], *, temperature: float = 1.0) -> list[NDArray[np.float64]]:
+    def score(
+        self, sequences: Sequence[NDArray[np.int32]], *, temperature: float = 1.0
+    ) -> list[NDArray[np.float64]]:
         """Log-probability of every token given those before it, [T] each, first entry NaN."""
         out = [np.full(len(ids), np.nan) for ids in sequences]
         for packed in self.pack(sequences, [1] * len(sequences), row_tokens=512, rows_at_once=4):
@@ -183,7 +196,9 @@ def _with_lora(model: Any, lora: LoraSpec) -> Any:
             where="model.lora.target_modules",
             fix="choose among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj",
         )
-    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.target_modules), lora_dropout=0.0)
+    config = LoraConfig(
+        r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.target_modules), lora_dropout=0.0
+    )
     return get_peft_model(model, config).eval()
 
 
@@ -197,7 +212,7 @@ def merged_state(model: Any) -> dict[str, Tensor]:
     base = model.get_base_model()
     for name, module in base.named_modules():
         if isinstance(module, LoraLayer):
-            deltas[f"{name}.weight"] = sum(  # type: ignore[assignment]
+            deltas[f"{name}.weight"] = sum(
                 module.get_delta_weight(adapter) for adapter in module.active_adapters
             )
     for name, tensor in base.state_dict().items():

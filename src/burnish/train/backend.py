@@ -29,6 +29,9 @@ from burnish.objectives.functional import filtered_logp, linear_token_logp, toke
 from burnish.train.checkpoint import load_checkpoint, load_optimizer, save_checkpoint
 from burnish.train.optim import clip_grad_norm, make_adamw, set_lr
 
+Members = list[tuple[int, NDArray[np.intp]]]
+"""(sequence, its trained positions [n]) in the order of a micro-batch's tokens."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainSequence:
@@ -79,7 +82,9 @@ class StepOutput:
         self.loss += float(output.loss.detach())
         for name, term in output.terms.items():
             before = self.terms[name].value if name in self.terms else 0.0
-            self.terms[name] = Term(before + term.value, term.coefficient, term.denominator, term.denominator_value)
+            self.terms[name] = Term(
+                before + term.value, term.coefficient, term.denominator, term.denominator_value
+            )
         for name, (total, count) in output.metrics.items():
             old_total, old_count = self.sums.get(name, (0.0, 0.0))
             self.sums[name] = (old_total + total, old_count + count)
@@ -127,7 +132,9 @@ class LocalBackend:
             logp, entropy = linear_token_logp(hidden, self.policy.head, ids, self._temperature)
         return PolicyOutputs(logp, entropy)
 
-    def _gather(self, packed: PackedRows, sequences: Sequence[TrainSequence]) -> tuple[Tensor, list[tuple[int, NDArray]]]:  # type: ignore[type-arg]
+    def _gather(
+        self, packed: PackedRows, sequences: Sequence[TrainSequence]
+    ) -> tuple[Tensor, Members]:
         """Flat source positions [N] of trained tokens, and (member, token positions) in the same order."""
         sources, members = [], []
         for member, source in packed.sources.items():
@@ -137,20 +144,28 @@ class LocalBackend:
                 members.append((member, at))
         return (torch.cat(sources) if sources else torch.empty(0, dtype=torch.int64)), members
 
-    def _batch(self, sequences: Sequence[TrainSequence], members: Sequence[tuple[int, NDArray]]) -> TokenBatch:  # type: ignore[type-arg]
+    def _batch(
+        self, sequences: Sequence[TrainSequence], members: Members) -> TokenBatch:
         def per_token(name: str) -> Tensor | None:
             values = [getattr(sequences[m], name) for m, _ in members]
             if any(value is None for value in values):
                 return None
-            rows = [np.full(len(at), v) if np.isscalar(v) else v[at] for v, (_, at) in zip(values, members, strict=True)]
-            return torch.from_numpy(np.concatenate(rows).astype(np.float64)).to(_accumulator(self.policy.dtype))
+            rows = [
+                np.full(len(at), v) if np.isscalar(v) else v[at]
+                for v, (_, at) in zip(values, members, strict=True)
+            ]
+            return torch.from_numpy(np.concatenate(rows).astype(np.float64)).to(
+                _accumulator(self.policy.dtype)
+            )
 
         counts = np.concatenate([np.full(len(at), sequences[m].num_trained, np.float64) for m, at in members])
         ids = np.concatenate([sequences[m].ids[at] for m, at in members]).astype(np.int64)
         return TokenBatch(
             ids=torch.from_numpy(ids),
             sequence=torch.from_numpy(np.concatenate([np.full(len(at), m) for m, at in members])),
-            group=torch.from_numpy(np.concatenate([np.full(len(at), sequences[m].group) for m, at in members])),
+            group=torch.from_numpy(
+                np.concatenate([np.full(len(at), sequences[m].group) for m, at in members])
+            ),
             sequence_tokens=torch.from_numpy(counts).to(_accumulator(self.policy.dtype)),
             mask=torch.ones(len(ids), dtype=torch.bool),
             advantage=per_token("advantage"),
@@ -232,7 +247,9 @@ class LocalBackend:
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
-    def save_for_sampler(self, folder: str, *, stage: str = "", step: int = 0, parent: str = "") -> CheckpointRef:
+    def save_for_sampler(
+        self, folder: str, *, stage: str = "", step: int = 0, parent: str = ""
+    ) -> CheckpointRef:
         """Write a model folder that transformers, vLLM and Burnish load."""
         self.policy.save(Path(folder))
         return CheckpointRef(folder, weights_digest(self.policy.sampler_state()), stage, step, parent)
@@ -241,7 +258,12 @@ class LocalBackend:
         """Trainable weights, optimiser and the loop's counters as one atomic checkpoint (`train.checkpoint`)."""
         weights = {name: p.detach() for name, p in self.policy.trainable()}
         return save_checkpoint(
-            Path(folder), step, model=weights, optimizer=self.optimizer.state_dict(), trainer=trainer or {}, keep=1
+            Path(folder),
+            step,
+            model=weights,
+            optimizer=self.optimizer.state_dict(),
+            trainer=trainer or {},
+            keep=1,
         )
 
     @torch.no_grad()
@@ -254,7 +276,9 @@ class LocalBackend:
         parameters = dict(self.policy.trainable())
         if set(parameters) != set(state.model) or state.optimizer is None:
             raise IntegrityError(
-                "the checkpoint is of another model", where=folder, fix="resume with the recipe that the run began with"
+                "the checkpoint is of another model",
+                where=folder,
+                fix="resume with the recipe that the run began with",
             )
         for name, tensor in state.model.items():
             parameters[name].copy_(tensor)
@@ -268,7 +292,9 @@ def step_denominators(sequences: Sequence[TrainSequence], *, max_tokens: int = 0
     counted = Denominators.from_counts(tokens, [s.group for s in sequences], max_tokens=max_tokens)
     if all(s.weight is None for s in sequences):
         return counted
-    weight = float(sum(n * (1.0 if s.weight is None else s.weight) for n, s in zip(tokens, sequences, strict=True)))
+    weight = float(
+        sum(n * (1.0 if s.weight is None else s.weight) for n, s in zip(tokens, sequences, strict=True))
+    )
     return Denominators(counted.tokens, counted.sequences, counted.groups, weight, max_tokens)
 
 

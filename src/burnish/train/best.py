@@ -1,52 +1,110 @@
-"""Keeps the best point of a stage by its pass rate on the development set.
+"""Where a stage stands, kept on disk: its evaluations, its best weights, and the state to resume from.
 
-The best weights stay in memory (they are the size of the model once); a tie keeps the earlier point, which
-trained less.
+    checkpoints/<stage>/best/     weights of the best point on the development set so far
+    checkpoints/<stage>/state/    weights, optimiser and counters of the last saved step
+
+Both are written by `train.checkpoint`, so a kill at any point leaves a whole one. A tie between two points
+keeps the earlier, which trained less.
 """
 
 from __future__ import annotations
 
+import shutil
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from burnish.models.policy import Policy
+from burnish.observe import events
+from burnish.train.backend import LocalBackend
+from burnish.train.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from burnish.train.context import Context
+
+SAVE_EVERY_S = 300.0
+"""Seconds between saved states: a 135M model's state is 1.6 GB and takes some seconds to write and hash, so
+this costs 2 % at most and loses five minutes at most."""
 
 
 @dataclass(slots=True)
-class BestKeeper:
-    """Evaluations of one stage. `points` are (step, pass rate)."""
+class Progression:
+    """One stage's evaluations and saved states. `points` are (step, pass rate); `elapsed_s` survives a resume."""
 
     context: Context
-    policy: Policy
+    backend: LocalBackend
     stage: str
     points: list[tuple[int, float]] = field(default_factory=list)
-    _best: dict[str, Tensor] = field(default_factory=dict)
+    _before_s: float = 0.0
+    _began_s: float = field(default_factory=time.monotonic)
+    _saved_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def folder(self) -> Path:
+        """The stage's folder under the run's checkpoints."""
+        return self.context.folder.checkpoints / self.stage
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall time of the stage, over all processes that worked on it up to their last saved state."""
+        return self._before_s + time.monotonic() - self._began_s
 
     @property
     def best(self) -> tuple[int, float] | None:
         """The best (step, pass rate), the earliest among equals."""
         return max(self.points, key=lambda point: (point[1], -point[0]), default=None)
 
+    def resume(self) -> int:
+        """Put back the last saved state, if there is one; returns the number of finished steps.
+
+        Raises: IntegrityError where its bytes changed.
+        """
+        path = latest_checkpoint(self.folder / "state") if (self.folder / "state").is_dir() else None
+        if path is None:
+            return 0
+        step, trainer = self.backend.load_state(str(path))
+        self.points = [(int(s), float(rate)) for s, rate in trainer["points"]]
+        self._before_s = float(trainer["elapsed_s"])
+        self.context.emit(events.Resumed(self.stage, step))
+        return step
+
+    def save_if_due(self, step: int) -> None:
+        """Save the state where the last one is old enough."""
+        if time.monotonic() - self._saved_s >= SAVE_EVERY_S:
+            self.save(step)
+
+    def save(self, step: int) -> None:
+        """Save weights, optimiser and counters after `step` finished steps."""
+        points = [[s, rate] for s, rate in self.points]
+        self.backend.save_state(
+            str(self.folder / "state"), step=step, trainer={"points": points, "elapsed_s": self.elapsed_s}
+        )
+        self._saved_s = time.monotonic()
+
     async def consider(self, step: int, *, patience: int | None = None) -> bool:
         """Evaluate now; True where `patience` evaluations in a row brought nothing better."""
         before = self.best
-        rate = await self.context.curve_point(self.policy, stage=self.stage, step=step)
+        rate = await self.context.curve_point(self.backend.policy, stage=self.stage, step=step)
         self.points.append((step, rate))
         if before is None or rate > before[1]:
-            with torch.no_grad():
-                self._best = {name: p.detach().clone() for name, p in self.policy.trainable()}
+            weights = {name: p.detach() for name, p in self.backend.policy.trainable()}
+            save_checkpoint(self.folder / "best", step, model=weights, optimizer=None, trainer={}, keep=1)
         best = self.best
         assert best is not None
         since = sum(1 for s, _ in self.points if s > best[0])
         return patience is not None and since >= patience
 
     @torch.no_grad()
-    def restore(self) -> None:
-        """Put the best weights back into the policy."""
-        for name, parameter in self.policy.trainable():
-            if name in self._best:
-                parameter.copy_(self._best[name])
-        self._best = {}
+    def take_best(self) -> None:
+        """Put the best weights into the policy, where there were evaluations."""
+        if self.best is None:
+            return
+        path = latest_checkpoint(self.folder / "best")
+        assert path is not None
+        weights = load_checkpoint(path).model
+        for name, parameter in self.backend.policy.trainable():
+            parameter.copy_(weights[name])
+
+    def clear(self) -> None:
+        """Remove what only a resume needs; the candidate is kept beside it."""
+        for name in ("state", "best"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)

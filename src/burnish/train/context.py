@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from burnish.core.protocols import Sampling
+from burnish.core.seeds import derive_seed
 from burnish.core.types import Split
 from burnish.domains.base import Domain, Example
 from burnish.evals.suite import Suite, SuiteRun, SuiteRunner, mean_pass_rate
@@ -30,6 +31,7 @@ from burnish.rollout.driver import Driver
 from burnish.rollout.engine_local import LocalEngine
 from burnish.rollout.weights import IdentityProver, ProbePower, WeightUpdate
 from burnish.train.recipe import Recipe
+
 
 @dataclass(slots=True)
 class Context:
@@ -77,6 +79,7 @@ class Context:
         """A trainable policy as the recipe wants it."""
         lora = self.recipe.model.lora
         spec = None if lora is None else LoraSpec(lora.rank, lora.alpha, tuple(lora.target_modules))
+        torch.manual_seed(derive_seed(self.recipe.seed, "lora", folder.name))  # adapters begin at random
         return Policy.load(folder, dtype=self.dtype, lora=spec, autocast=self.autocast)
 
     async def sync(self, policy: Policy, *, stage: str, step: int) -> None:
@@ -126,7 +129,9 @@ class Context:
         self.driver.on_done = None
         result = run.result
         rates = {"pass_rate": mean_pass_rate(result)}
-        rates |= {f"pass_rate/{domain}": mean_pass_rate(result.of_domain(domain)) for domain in result.domains}
+        rates |= {
+            f"pass_rate/{domain}": mean_pass_rate(result.of_domain(domain)) for domain in result.domains
+        }
         elapsed = time.monotonic() - began
         self.seconds["evaluate"] = self.seconds.get("evaluate", 0.0) + elapsed
         self.emit(
@@ -147,7 +152,9 @@ class Context:
         """Pass rate on the curve's development tasks, from the policy as it is now."""
         await self.sync(policy, stage=stage, step=step)
         suite = self.development.head(self.recipe.tasks.curve)
-        run = await self.evaluate(suite, digest=f"{stage}@{step}/v{self.version}/{self.folder.run_id}", stage=stage)
+        run = await self.evaluate(
+            suite, digest=f"{stage}@{step}/v{self.version}/{self.folder.run_id}", stage=stage
+        )
         rate = mean_pass_rate(run.result)
         self.emit(events.StepMetrics(stage, step, {"dev_pass_rate": rate}))
         return rate

@@ -49,12 +49,21 @@ async def final_evaluation(session: Session) -> ReportData:
 
 
 async def _evaluate(
-    session: Session, label: str, stage: str, path: Path, digest: str, prompt: str, promoted: bool, suite: Suite
+    session: Session,
+    label: str,
+    stage: str,
+    path: Path,
+    digest: str,
+    prompt: str,
+    promoted: bool,
+    suite: Suite,
 ) -> tuple[ModelEntry, list[Sample]]:
     context = session.context
     external = split_of(session.prepared.external, Split.FINAL, "bfcl")
     # BFCL's schemas are long: base and what is released, no more (each run of 200 costs as much as 600 tasks).
-    wants_external = bool(external.items) and prompt == "plain" and (stage == "" or stage == session.state.promoted_stage)
+    wants_external = (
+        bool(external.items) and prompt == "plain" and (stage == "" or stage == session.state.promoted_stage)
+    )
     if not context.runner.has(suite, context.greedy, model_digest=digest, prompt=prompt) or wants_external:
         await hold(session, path, digest)
     run = await context.evaluate(suite, digest=digest, stage="final", prompt=prompt, keep=SAMPLES)
@@ -116,7 +125,9 @@ def _data(
         code=started.code_digest if started is not None else "",
         recipe_yaml=(folder.path / "config.yaml").read_text("utf-8"),
         decision=last.decision if last else Decision.INCONCLUSIVE,
-        reasons=last.reasons if last else tuple(s.reason for s in state.stages) or ("no stage reached its gate",),
+        reasons=last.reasons
+        if last
+        else tuple(s.reason for s in state.stages) or ("no stage reached its gate",),
         promoted_label=state.promoted_stage or "base",
         promoted_path=state.promoted_path,
         stages=tuple(_stage_entry(s) for s in state.stages),
@@ -136,7 +147,10 @@ def _data(
         not_run=dict(prepared.not_run),
         identity=session.identity_summary(),
         undecided={m.label: sum(r.num_decided == 0 for r in m.result.records) for m in models},
-        few_shot={"chosen": dict(state.few_shot), "first_round": {k: list(v) for k, v in state.few_shot_rates.items()}},
+        few_shot={
+            "chosen": dict(state.few_shot),
+            "first_round": {k: list(v) for k, v in state.few_shot_rates.items()},
+        },
         pass_at_k={stage: metrics["pass_at_k"] for stage, metrics in first.items()},
         power=power_lines(session),
         warnings=tuple(r.event.message for r in log.records if isinstance(r.event, events.Warning_)),
@@ -167,7 +181,9 @@ def power_lines(session: Session) -> tuple[str, ...]:
         clusters = len({(task.domain, task.cluster) for task, _ in suite.items})
         domains = len({task.domain for task, _ in suite.items})
         if clusters - domains < 2:
-            lines.append(f"{name}: {len(suite.items)} tasks in {clusters} clusters are too few to find any difference")
+            lines.append(
+                f"{name}: {len(suite.items)} tasks in {clusters} clusters are too few to find any difference"
+            )
             continue
         design = PairedDesign(len(suite.items), clusters, strata=domains)
         lines.append(f"{name}: {design.describe()}")

@@ -255,6 +255,13 @@ def estimate(geometry: Geometry, rates: MachineRates) -> Estimate:
     return Estimate(seconds, num_bytes)
 
 
+def largest_params(available_bytes: float) -> dict[str, float]:
+    """Parameters of the largest model that fits into this memory, by use; a gibibyte is left for the rest."""
+    room = max(0.0, available_bytes - GIB)
+    # float32: weights and the sampler's copy; to train all of them also gradients and two AdamW moments.
+    return {"full training": room / 20, "adapters (lora)": room / 8, "evaluation": room / 4}
+
+
 def require_fit(recipe: Recipe, needed: Estimate, available_bytes: float, *, where: str) -> None:
     """Checks the estimate against `engine.memory_gib`, or else against what is available.
 

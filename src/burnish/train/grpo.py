@@ -24,7 +24,7 @@ from burnish.core.errors import RefusedError
 from burnish.core.outcomes import OUTCOME_TABLE, Outcome
 from burnish.core.seeds import derive_seed
 from burnish.core.types import Split, TokenUse, Trajectory
-from burnish.domains.base import Example
+from burnish.domains.base import Domain, Example
 from burnish.evals.passk import pass_at_k
 from burnish.models.policy import Policy
 from burnish.objectives.advantages import grpo_advantages
@@ -33,9 +33,9 @@ from burnish.observe import events
 from burnish.observe.trajectories import TrajectoryWriter
 from burnish.rollout.driver import Job, check_fault_budget
 from burnish.train.backend import LocalBackend, StepOutput, TrainSequence, step_denominators
-from burnish.train.best import BestKeeper
+from burnish.train.best import Progression
 from burnish.train.context import Context, length_metrics
-from burnish.train.recipe import GrpoStage
+from burnish.train.recipe_stages import GrpoStage
 from burnish.train.schedule import Schedule
 
 _NORMALISATION = {"grpo": ("std", "sequence"), "dr_grpo": ("none", "constant"), "dapo": ("std", "token")}
@@ -52,7 +52,7 @@ def make_grpo(stage: GrpoStage) -> GRPO:
         clip_low=stage.clip_low,
         clip_high=stage.clip_high,
         normalisation=_NORMALISATION[stage.normalisation][1],  # type: ignore[arg-type]
-        num_updates=stage.updates_per_step,
+        updates_per_step=stage.updates_per_step,
         kl_coefficient=stage.kl_coefficient or None,
         kl_estimator=stage.kl_estimator if stage.kl_coefficient else None,
         entropy_coefficient=stage.entropy_coefficient or None,
@@ -76,8 +76,12 @@ class Draws:
 
 
 async def run_grpo(
-    context: Context, stage: GrpoStage, name: str, backend: LocalBackend, reference: Policy | None, *, start_step: int = 0
-) -> BestKeeper:
+    context: Context,
+    stage: GrpoStage,
+    name: str,
+    backend: LocalBackend,
+    reference: Policy | None,
+) -> Progression:
     """Train; the policy ends as the best point on the development set (or the last, without evaluations).
 
     Raises: RefusedError where the parent almost never succeeds; FaultBudgetError; PolicyMismatchError;
@@ -85,13 +89,14 @@ async def run_grpo(
     """
     objective = make_grpo(stage)
     schedule = Schedule(stage.lr, stage.steps, warmup_steps=stage.warmup_steps, decay=stage.schedule)
-    keeper = BestKeeper(context, backend.policy, name)
-    await context.sync(backend.policy, stage=name, step=start_step)
-    if start_step == 0:
+    progression = Progression(context, backend, name)
+    start = progression.resume()
+    await context.sync(backend.policy, stage=name, step=start)
+    if start == 0:
         await refuse_hopeless(context, stage, name)
         if stage.evaluate_every_steps:
-            await keeper.consider(0)
-    for step in range(start_step, stage.steps):
+            await progression.consider(0)
+    for step in range(start, stage.steps):
         started = time.monotonic()
         draws = await _draw(context, stage, name, step)
         rollout_s = time.monotonic() - started
@@ -113,27 +118,46 @@ async def run_grpo(
         else:
             context.warn("no group had variance: nothing was trained in this step", stage=name, step=step + 1)
         metrics["step_s"] = time.monotonic() - started
-        context.emit(events.StepMetrics(name, step + 1, {k: float(v) for k, v in (metrics | context.memory()).items()}))
+        context.emit(
+            events.StepMetrics(name, step + 1, {k: float(v) for k, v in (metrics | context.memory()).items()})
+        )
         context.emit(events.Progress(name, "training", step + 1, stage.steps, "steps"))
         every = stage.evaluate_every_steps
         if every and ((step + 1) % every == 0 or step + 1 == stage.steps):
-            await keeper.consider(step + 1)
+            await progression.consider(step + 1)
         if context.out_of_time():
             context.warn("limits.max_seconds is used up; the stage ends here", stage=name, step=step + 1)
             break
-    if stage.evaluate_every_steps:
-        keeper.restore()
-    return keeper
+        progression.save_if_due(step + 1)
+    progression.take_best()
+    return progression
 
 
-def training_prompts(context: Context, count: int, *counters: int | str) -> list[Example]:
-    """Fresh training tasks, the domains in turn; a function of (run seed, counters)."""
-    share = -(-count // len(context.domains))
+def training_prompts(
+    domains: Sequence[Domain], run_seed: int, count: int, *counters: int | str
+) -> list[Example]:
+    """Fresh training tasks, the domains in turn; a function of (run seed, counters), a smaller count a prefix."""
+    share = -(-count // len(domains))
     drawn = [
-        domain.generate(Split.TRAIN, share, derive_seed(context.recipe.seed, "prompts", domain.name, *counters))
-        for domain in context.domains
+        domain.generate(Split.TRAIN, share, derive_seed(run_seed, "prompts", domain.name, *counters))
+        for domain in domains
     ]
     return [example for row in zip(*drawn, strict=True) for example in row][:count]
+
+
+def redraw_prompts(
+    domains: Sequence[Domain], run_seed: int, name: str, step: int, wanted: set[str], most: int
+) -> list[Example]:
+    """The tasks of a stored step again, by their ids: drawn from the same counters, at most `most` an attempt."""
+    found: list[Example] = []
+    missing, attempt = set(wanted), 0
+    while missing and attempt <= most:
+        for example in training_prompts(domains, run_seed, most, name, step, attempt):
+            if example.task.id in missing:
+                missing.discard(example.task.id)
+                found.append(example)
+        attempt += 1
+    return found
 
 
 async def refuse_hopeless(context: Context, stage: GrpoStage, name: str) -> float:
@@ -141,11 +165,13 @@ async def refuse_hopeless(context: Context, stage: GrpoStage, name: str) -> floa
 
     Raises: RefusedError below `min_pass_at_k`, with the advice to fine-tune first.
     """
-    examples = training_prompts(context, PROBE_PROMPTS, name, "probe")
+    examples = training_prompts(context.domains, context.recipe.seed, PROBE_PROMPTS, name, "probe")
     jobs = [Job(example.task, example.gold, stage.group_size) for example in examples]
     groups = await context.driver.run(jobs, context.sampling, stage=f"{name}/probe", step=0)
     check_fault_budget(groups, context.recipe.faults.max_undecided_frac, where=f"stage {name}, before step 1")
-    decided = [[t.main.outcome for t in g if t.main and t.main.outcome is not Outcome.UNDECIDED] for g in groups]
+    decided = [
+        [t.main.outcome for t in g if t.main and t.main.outcome is not Outcome.UNDECIDED] for g in groups
+    ]
     counts = [(len(g), sum(o is Outcome.PASS for o in g)) for g in decided if g]
     at_1 = float(np.mean([passed / n for n, passed in counts])) if counts else 0.0
     k = min(stage.group_size, min((n for n, _ in counts), default=1))
@@ -169,7 +195,7 @@ async def _draw(context: Context, stage: GrpoStage, name: str, step: int) -> Dra
         # What is still missing, at the rate seen so far (at first: as if every group had variance).
         rate = max(len(draws.useful) / drawn, 0.25) if drawn else 1.0
         want = min(most - drawn, math.ceil((stage.prompts_per_step - len(draws.useful)) / rate))
-        examples = training_prompts(context, want, name, step, attempt)
+        examples = training_prompts(context.domains, context.recipe.seed, want, name, step, attempt)
         context.driver.on_done = context.progress(name, f"sampling, step {step + 1}", "replies")
         jobs = [Job(example.task, example.gold, stage.group_size) for example in examples]
         draws.add(await context.driver.run(jobs, context.sampling, stage=f"{name}/{attempt}", step=step))
@@ -189,7 +215,9 @@ def build_sequences(
     if not flat:
         return [], []
     decided = np.array([_in_reward(t) for _, t in flat])
-    reward = np.array([t.main.score if ok and t.main else np.nan for ok, (_, t) in zip(decided, flat, strict=True)], float)
+    reward = np.array(
+        [t.main.score if ok and t.main else np.nan for ok, (_, t) in zip(decided, flat, strict=True)], float
+    )
     found = grpo_advantages(
         reward,
         np.array([index for index, _ in flat]),
@@ -265,7 +293,9 @@ def rollout_metrics(draws: Draws, use: Sequence[TokenUse], rollout_s: float) -> 
         "truncated_frac": float(np.mean([t.stop_reason == "max_tokens" for t in flat])) if flat else 0.0,
     }
     if len(scores):
-        passed = [t.main.outcome is Outcome.PASS for t in flat if t.main is not None and t.main.score is not None]
+        passed = [
+            t.main.outcome is Outcome.PASS for t in flat if t.main is not None and t.main.score is not None
+        ]
         metrics |= {
             "reward_mean": float(scores.mean()),
             "reward_std": float(scores.std()),

@@ -24,8 +24,10 @@ from burnish.core.types import Decision
 from burnish.evals.report import write_report
 from burnish.observe import events
 from burnish.observe.event_log import Subscriber
+from burnish.observe.resources import machine_facts
 from burnish.observe.run_folder import RunFolder, is_run_folder
 from burnish.registry.code import code_digest
+from burnish.registry.records import RunStatus
 from burnish.registry.registry import Registry
 from burnish.train.final import final_evaluation
 from burnish.train.geometry import derive_geometry, dry_run_text, estimate, require_fit
@@ -80,7 +82,12 @@ def run(
         folder = parent / f"seed-{seed}"
         results.append(
             _run_one(
-                one, beside, folder, resume=resume and is_run_folder(folder), on_event=on_event, cache=parent / "evals"
+                one,
+                beside,
+                folder,
+                resume=resume and is_run_folder(folder),
+                on_event=on_event,
+                cache=parent / "evals",
             )
         )
     worst = max(result.exit_code for result in results)
@@ -118,7 +125,8 @@ def _run_one(
     recipe = loaded.recipe
     prepared = prepare(recipe, beside)
     rates = measure_rates(prepared.base_folder, recipe)
-    require_fit(recipe, estimate(derive_geometry(recipe), rates), rates.available_bytes, where="recipe")
+    needed = estimate(derive_geometry(recipe), rates)
+    require_fit(recipe, needed, machine_facts(path).memory_available_bytes, where="engine.memory_gib")
     require_disk(path, rates.params * rates.bytes_per_weight)
     if recipe.deterministic:
         torch.use_deterministic_algorithms(True)
@@ -136,11 +144,11 @@ def _run_one(
             return asyncio.run(_play(session))
         except BurnishError as error:
             folder.events.append(events.RunFailed(type(error).__name__, error.what, error.where, error.fix))
-            registry.finish_run(folder.run_id, "failed", error.what)
+            registry.finish_run(folder.run_id, RunStatus.FAILED, error.what)
             raise
         except KeyboardInterrupt:
             folder.events.append(events.RunInterrupted("interrupted from the keyboard"))
-            registry.finish_run(folder.run_id, "interrupted", "interrupted from the keyboard")
+            registry.finish_run(folder.run_id, RunStatus.INTERRUPTED, "interrupted from the keyboard")
             raise
 
 
@@ -149,7 +157,7 @@ def _announce(session: Session, resume: bool) -> None:
     machine = describe_machine(folder.path)
     session.machine.update(machine)
     if resume:
-        session.context.emit(events.Resumed(session.state.next_stage(prepared.recipe), session.state.step_in_stage))
+        session.context.emit(events.Resumed(session.state.next_stage(prepared.recipe), 0))
         return
     code = code_digest()
     session.context.emit(
@@ -164,7 +172,7 @@ def _announce(session: Session, resume: bool) -> None:
         )
     )
     session.registry.add_run(
-        run_id=folder.run_id,
+        folder.run_id,
         name=folder.name,
         folder=folder.path,
         config_digest=session.config_digest,
@@ -184,7 +192,7 @@ async def _play(session: Session) -> RunResult:
     promoted = data.decision is Decision.PROMOTE
     reason = "; ".join(data.reasons)
     session.context.emit(events.RunFinished(session.elapsed_s, session.state.promoted_digest, reason))
-    session.registry.finish_run(session.folder.run_id, "finished", reason)
+    session.registry.finish_run(session.folder.run_id, RunStatus.FINISHED, reason)
     return RunResult(
         run_id=session.folder.run_id,
         folder=session.folder.path,

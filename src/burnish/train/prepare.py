@@ -6,12 +6,13 @@ Leaves out training (`sft`, `grpo`) and the order of things (`pipeline`).
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from burnish.core.errors import ResourceError, TemplateError
+from burnish.core.errors import ResourceError
 from burnish.core.seeds import derive_seed
 from burnish.core.types import Message, Role, Split
 from burnish.data.preflight import PreflightReport, preflight
@@ -59,7 +60,6 @@ class Prepared:
     external: tuple[Example, ...]
     not_run: dict[str, str]
     user_guards: tuple[UserGuardSuite, ...]
-    machine: dict[str, Any]
 
 
 def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
@@ -72,7 +72,7 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
     renderer = Renderer(tokenizer)
     domains = tuple(_domain(name, recipe, recipe_folder) for name in recipe.tasks.domains)
     sets = task_sets(recipe, domains)
-    report = check_labelled(sets.labelled, renderer, base)
+    report = check_labelled(sets.labelled, renderer, context_tokens(base))
     external, not_run = _external(recipe)
     return Prepared(
         recipe=recipe,
@@ -84,8 +84,9 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
         preflight=report,
         external=external,
         not_run=not_run,
-        user_guards=tuple(_user_guard(g, recipe, recipe_folder) for g in recipe.guards if isinstance(g, UserGuard)),
-        machine={},
+        user_guards=tuple(
+            _user_guard(g, recipe, recipe_folder) for g in recipe.guards if isinstance(g, UserGuard)
+        ),
     )
 
 
@@ -128,25 +129,41 @@ def task_sets(recipe: Recipe, domains: tuple[Domain, ...]) -> TaskSets:
     return TaskSets(*(tuple(made[split]) for split in wanted))
 
 
-def check_labelled(examples: tuple[Example, ...], renderer: Renderer, base: Path) -> PreflightReport:
+def check_labelled(examples: tuple[Example, ...], renderer: Renderer, max_tokens: int) -> PreflightReport:
     """Preflight over the labelled rows, or over one probe conversation where there are none.
 
-    Raises: TemplateError or DataError for the first finding that makes training wrong.
+    Raises: TemplateError or DataError for what makes training wrong.
     """
+    report = _preflight(examples, renderer, max_tokens)
+    report.raise_if_failed()
+    return report
+
+
+def preflight_recipe(recipe: Recipe, recipe_folder: Path, *, max_tokens: int | None = None) -> PreflightReport:
+    """The preflight of a recipe as a report, faults included; `max_tokens` None is the model's context.
+
+    Raises: InputError where model, template or tasks cannot be read at all.
+    """
+    base = resolve_model(_model_source(recipe, recipe_folder))
+    renderer = Renderer(load_tokenizer(base))
+    domains = tuple(_domain(name, recipe, recipe_folder) for name in recipe.tasks.domains)
+    labelled = task_sets(recipe, domains).labelled
+    return _preflight(labelled, renderer, max_tokens or context_tokens(base))
+
+
+def _preflight(examples: tuple[Example, ...], renderer: Renderer, max_tokens: int) -> PreflightReport:
     conversations = [(*e.task.prompt, e.demonstration) for e in examples if e.demonstration.parts]
     where = [f"task {e.task.id} ({e.task.source})" for e in examples if e.demonstration.parts]
     if not conversations:
         conversations = [(Message.of(Role.USER, "Say yes."), Message.of(Role.ASSISTANT, "yes"))]
         where = ["a probe conversation"]
-    report = preflight(conversations, renderer, where=where)
-    errors = [finding for finding in report.findings if finding.severity == "error"]
-    if errors:
-        raise TemplateError(
-            f"preflight: {errors[0].message} ({len(errors)} errors in all)",
-            where=errors[0].where or str(base),
-            fix="run `burnish preflight` to see the rows, and mend them",
-        )
-    return report
+    return preflight(conversations, renderer, max_tokens=max_tokens, where=where)
+
+
+def context_tokens(folder: Path) -> int:
+    """Positions that a model folder's configuration allows."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    return int(config.get("text_config", config)["max_position_embeddings"])
 
 
 def _external(recipe: Recipe) -> tuple[tuple[Example, ...], dict[str, str]]:

@@ -77,7 +77,6 @@ class RunState:
     tokens_computed: int = 0
     tokens_trained: int = 0
     openings: dict[str, int] = field(default_factory=dict)
-    step_in_stage: int = 0
 
     def next_stage(self, recipe: Recipe) -> str:
         """Name of the first unfinished stage, or "final"."""
@@ -159,12 +158,18 @@ def open_session(prepared: Prepared, folder: RunFolder, registry: Registry, *, c
     recipe = prepared.recipe
     dtype, autocast = choose_dtype(recipe.model.dtype)
     base = Policy.load(prepared.base_folder)
-    engine = LocalEngine(base.model, prepared.tokenizer, dtype=dtype, max_sequences=recipe.engine.max_sequences)
+    engine = LocalEngine(
+        base.model, prepared.tokenizer, dtype=dtype, max_sequences=recipe.engine.max_sequences
+    )
     driver = Driver(engine, prepared.renderer, run_seed=recipe.seed)
     runner = SuiteRunner(driver, cache=cache, max_undecided_frac=recipe.faults.max_undecided_frac)
     sets = prepared.sets
     path = folder.path / "state.json"
-    state = decode(RunState, json.loads(path.read_text("utf-8")), where=str(path)) if path.is_file() else RunState()
+    state = (
+        decode(RunState, json.loads(path.read_text("utf-8")), where=str(path))
+        if path.is_file()
+        else RunState()
+    )
     context = Context(
         recipe=recipe,
         folder=folder,
@@ -181,8 +186,15 @@ def open_session(prepared: Prepared, folder: RunFolder, registry: Registry, *, c
         autocast=autocast,
         deadline_s=recipe.limits.max_seconds or float("inf"),
     )
-    builtin = tuple(name for name in recipe.guard_names if name not in {s.spec.name for s in prepared.user_guards})
-    named = {"labelled": sets.labelled, "development": sets.development, "gate": sets.gate, "final": sets.final}
+    builtin = tuple(
+        name for name in recipe.guard_names if name not in {s.spec.name for s in prepared.user_guards}
+    )
+    named = {
+        "labelled": sets.labelled,
+        "development": sets.development,
+        "gate": sets.gate,
+        "final": sets.final,
+    }
     return Session(
         prepared=prepared,
         folder=folder,

@@ -17,13 +17,13 @@ from burnish.core.errors import DataError
 from burnish.core.seeds import generator
 from burnish.core.types import TokenUse
 from burnish.domains.base import Example
-from burnish.observe import events
 from burnish.objectives.sft import SFT
+from burnish.observe import events
 from burnish.render.renderer import Renderer
 from burnish.train.backend import LocalBackend, TrainSequence, step_denominators
-from burnish.train.best import BestKeeper
+from burnish.train.best import Progression
 from burnish.train.context import Context
-from burnish.train.recipe import SftStage
+from burnish.train.recipe_stages import SftStage
 from burnish.train.schedule import Schedule
 
 
@@ -69,40 +69,45 @@ async def run_sft(
     backend: LocalBackend,
     *,
     limits: SftLimits | None = None,
-    start_step: int = 0,
-) -> BestKeeper:
+) -> Progression:
     """Train; the policy ends as the best point on the development set (or the last, without evaluations)."""
     limits = limits or SftLimits()
-    sequences = sft_sequences(context.labelled, context.renderer, max_tokens=context.engine.decoder.max_context_tokens)
+    sequences = sft_sequences(
+        context.labelled, context.renderer, max_tokens=context.engine.decoder.max_context_tokens
+    )
     per_epoch = max(1, len(sequences) // stage.rows_per_step)
     epochs = limits.max_epochs or stage.epochs
     total = per_epoch * epochs
     schedule = Schedule(stage.lr, total, warmup_steps=round(stage.warmup_frac * total), decay=stage.schedule)
     objective = SFT()
-    keeper = BestKeeper(context, backend.policy, name)
-    if limits.max_seconds is not None:
-        await keeper.consider(0)  # a control may keep its parent, as the stage it is held against may
-    began = time.monotonic()
-    for step in range(start_step, total):
+    progression = Progression(context, backend, name)
+    start = progression.resume()
+    if limits.max_seconds is not None and start == 0:
+        await progression.consider(0)  # a control may keep its parent, as the stage it is held against may
+    for step in range(start, total):
         started = time.monotonic()
-        rows = [sequences[i] for i in _rows_of_step(context.recipe.seed, name, step, per_epoch, len(sequences))]
+        rows = [
+            sequences[i] for i in _rows_of_step(context.recipe.seed, name, step, per_epoch, len(sequences))
+        ]
         output = backend.forward_backward(rows, objective, step_denominators(rows))
         lr = schedule.at(step)
         grad_norm = backend.optim_step(lr)
         seconds = time.monotonic() - started
         metrics = {"loss": output.loss, "lr": lr, "grad_norm": grad_norm, "epoch": (step + 1) / per_epoch}
         metrics |= {"tokens_trained": output.num_trained_tokens, "train_s": seconds, "step_s": seconds}
-        context.emit(events.StepMetrics(name, step + 1, {k: float(v) for k, v in (metrics | context.memory()).items()}))
+        context.emit(
+            events.StepMetrics(name, step + 1, {k: float(v) for k, v in (metrics | context.memory()).items()})
+        )
         context.emit(events.Progress(name, "training", step + 1, total, "steps"))
         every = stage.evaluate_every_steps
         if every and ((step + 1) % every == 0 or step + 1 == total):
-            if await keeper.consider(step + 1, patience=stage.patience):
+            if await progression.consider(step + 1, patience=stage.patience):
                 break
-        if context.out_of_time() or (limits.max_seconds and time.monotonic() - began > limits.max_seconds):
+        if context.out_of_time() or (limits.max_seconds and progression.elapsed_s > limits.max_seconds):
             break
-    if stage.evaluate_every_steps:
-        keeper.restore()
-    return keeper
+        progression.save_if_due(step + 1)
+    progression.take_best()
+    return progression
 
 
 def _rows_of_step(seed: int, stage: str, step: int, per_epoch: int, count: int) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,10 +17,10 @@ from burnish.evals.guard_suites import GuardValues
 from burnish.evals.results import SuiteResult
 from burnish.evals.suite import Suite, mean_pass_rate, with_prefixes
 from burnish.models.policy import Policy
-from burnish.observe import events
 from burnish.objectives.sft import SFT
+from burnish.observe import events
 from burnish.train.backend import LocalBackend
-from burnish.train.best import BestKeeper
+from burnish.train.best import Progression
 from burnish.train.grpo import make_grpo, run_grpo
 from burnish.train.recipe_stages import GrpoStage, SftStage
 from burnish.train.session import Session, StageState, stage_name
@@ -52,7 +51,8 @@ async def run_baseline(session: Session) -> None:
     for domain in session.prepared.domains:
         chosen[domain.name], rates[domain.name] = await choose_few_shot(session, domain.name, digest)
     ref = CheckpointRef(str(session.prepared.base_folder), digest, "base", 0)
-    session.registry.add_checkpoint(ref, session.folder.run_id, {})
+    # The base lies in the model cache, not in the run: it is registered by digest, without files to check.
+    session.registry.add_checkpoint(ref, session.folder.run_id, files={})
     session.context.emit(events.StageFinished("baseline", time.monotonic() - began, digest))
     session.save(
         base_digest=digest,
@@ -70,7 +70,9 @@ def few_shot_prefixes(session: Session, domain_name: str) -> list[tuple[Message,
     if config.candidates == 0:
         return []
     domain = next(d for d in session.prepared.domains if d.name == domain_name)
-    own = [e for e in session.prepared.sets.labelled if e.task.domain == domain_name and e.demonstration.parts]
+    own = [
+        e for e in session.prepared.sets.labelled if e.task.domain == domain_name and e.demonstration.parts
+    ]
     seed = derive_seed(session.prepared.recipe.seed, "few_shot")
     return few_shot_candidates(domain, own, count=config.candidates, shots=config.shots, seed=seed)
 
@@ -107,7 +109,9 @@ def prompted(session: Session, suite: Suite) -> tuple[Suite, str]:
             prefixes[domain] = few_shot_prefixes(session, domain)[index]
     if not prefixes:
         return suite, "plain"
-    name = ",".join(f"{domain}-{index}" for domain, index in sorted(session.state.few_shot.items()) if index >= 0)
+    name = ",".join(
+        f"{domain}-{index}" for domain, index in sorted(session.state.few_shot.items()) if index >= 0
+    )
     return with_prefixes(suite, prefixes), f"few_shot:{name}"
 
 
@@ -136,17 +140,16 @@ async def _run_stage(session: Session, index: int) -> None:
     parent_path, parent = session.state.promoted_path, session.state.promoted_digest
     steps = stage.steps if isinstance(stage, GrpoStage) else 0
     context.emit(events.StageStarted(name, stage.kind, steps, parent))
-    began = time.monotonic()
     state = StageState(name, stage.kind, "", "", parent, parent_path, False, 0.0, "", formula_of(stage))
     try:
-        keeper, path = await _train(session, stage, name, Path(parent_path))
+        progression, path = await _train(session, stage, name, Path(parent_path))
     except RefusedError as error:
         context.emit(events.StageSkipped(name, error.what))
         session.save(stages=(*session.state.stages, replace(state, reason=str(error))))
         return
-    seconds = time.monotonic() - began
-    digest = await session.show_engine(keeper.policy, stage=name, step=0)
-    best = keeper.best
+    seconds = progression.elapsed_s
+    digest = await session.show_engine(progression.backend.policy, stage=name, step=0)
+    best = progression.best
     ref = CheckpointRef(str(path), digest, name, best[0] if best else 0, parent)
     session.registry.add_checkpoint(ref, session.folder.run_id, {"dev_pass_rate": best[1]} if best else {})
     context.emit(events.CheckpointSaved(ref, sum(f.stat().st_size for f in path.iterdir())))
@@ -165,7 +168,7 @@ async def _run_stage(session: Session, index: int) -> None:
         reason="; ".join(decision.reasons),
         gate=encode(decision),
         best_step=best[0] if best else None,
-        points=tuple(keeper.points),
+        points=tuple(progression.points),
     )
     promotion = {"promoted_path": str(path), "promoted_digest": digest, "promoted_stage": name}
     session.save(
@@ -173,11 +176,12 @@ async def _run_stage(session: Session, index: int) -> None:
         seconds=session.spent("gates", time.monotonic() - began),
         **(promotion if decision.promoted else {}),
     )
+    progression.clear()
 
 
 async def _train(
     session: Session, stage: SftStage | GrpoStage, name: str, parent: Path, limits: SftLimits | None = None
-) -> tuple[BestKeeper, Path]:
+) -> tuple[Progression, Path]:
     """Train from the parent; returns the evaluations (with the policy) and the candidate's folder."""
     context = session.context
     policy = context.load_policy(parent)
@@ -188,15 +192,13 @@ async def _train(
         sampling=context.sampling if isinstance(stage, GrpoStage) else None,
     )
     if isinstance(stage, SftStage):
-        keeper = await run_sft(context, stage, name, backend, limits=limits)
+        progression = await run_sft(context, stage, name, backend, limits=limits)
     else:
         reference = Policy.load(parent) if stage.kl_coefficient else None
-        keeper = await run_grpo(context, stage, name, backend, reference)
+        progression = await run_grpo(context, stage, name, backend, reference)
     path = session.folder.checkpoints / name / "model"
     policy.save(path)
-    del backend
-    gc.collect()
-    return keeper, path
+    return progression, path
 
 
 async def run_gate(session: Session, digest: str, parent: str, parent_path: Path) -> GateDecision:
@@ -222,7 +224,9 @@ async def reference_results(
     """The parent under the plain prompt, and the base under its best prompt; cached by digest."""
     plain = await evaluate_model(session, suite, parent_path, parent, "plain")
     suite, prompt = prompted(session, suite)
-    base = await evaluate_model(session, suite, session.prepared.base_folder, session.state.base_digest, prompt)
+    base = await evaluate_model(
+        session, suite, session.prepared.base_folder, session.state.base_digest, prompt
+    )
     return plain, base
 
 
@@ -256,7 +260,7 @@ async def base_guard_values(session: Session) -> dict[str, GuardValues]:
 
 def _record(session: Session, name: str, digest: str, parent: str, decision: GateDecision) -> None:
     session.context.emit(events.GateDecided(name, digest, parent, decision.decision, decision.reasons))
-    session.registry.record_decision(digest, decision.decision, decision.reasons, encode(decision))
+    session.registry.record_decision(digest, encode(decision), decision.decision, decision.reasons)
     if decision.promoted:
         channel = f"run/{session.folder.run_id}"
         session.registry.promote(digest, channel=channel, by="gate", reason="; ".join(decision.reasons))
@@ -267,15 +271,16 @@ async def _run_control(session: Session, grpo: StageState) -> None:
     """Continued SFT from the RL stage's parent: same labels, same wall time, best development checkpoint."""
     recipe, context = session.prepared.recipe, session.context
     sft = next(stage for stage in recipe.stages if isinstance(stage, SftStage))
-    every = sft.evaluate_every_steps or max(1, recipe.tasks.train_labels * len(recipe.tasks.domains) // sft.rows_per_step)
+    every = sft.evaluate_every_steps or max(
+        1, recipe.tasks.train_labels * len(recipe.tasks.domains) // sft.rows_per_step
+    )
     control = sft.model_copy(update={"evaluate_every_steps": every, "patience": 10_000, "warmup_frac": 0.0})
     context.emit(events.StageStarted(CONTROL, CONTROL, 0, grpo.parent))
-    began = time.monotonic()
     limits = SftLimits(max_seconds=grpo.seconds, max_epochs=10_000)
-    keeper, path = await _train(session, control, CONTROL, Path(grpo.parent_path), limits)
-    seconds = time.monotonic() - began
-    digest = await session.show_engine(keeper.policy, stage=CONTROL, step=0)
-    best = keeper.best
+    progression, path = await _train(session, control, CONTROL, Path(grpo.parent_path), limits)
+    seconds = progression.elapsed_s
+    digest = await session.show_engine(progression.backend.policy, stage=CONTROL, step=0)
+    best = progression.best
     context.emit(events.StageFinished(CONTROL, seconds, digest))
     entry = StageState(
         CONTROL,
@@ -289,9 +294,10 @@ async def _run_control(session: Session, grpo: StageState) -> None:
         f"control: {seconds:.0f} s of continued SFT against {grpo.seconds:.0f} s of RL",
         formula_of(sft),
         best_step=best[0] if best else None,
-        points=tuple(keeper.points),
+        points=tuple(progression.points),
     )
     session.save(stages=(*session.state.stages, entry), seconds=session.spent(CONTROL, seconds))
+    progression.clear()
 
 
 def stage_states(session: Session, *kinds: str) -> Sequence[StageState]:

@@ -1,0 +1,344 @@
+"""What the command line's verbs do beyond parsing: evaluate, gate, compare, rescore, chat.
+
+The same functions serve from Python. Everything here starts from paths and recipes and returns plain objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from burnish.core.codec import decode, encode
+from burnish.core.errors import ConfigError, DataError, RunError
+from burnish.core.gold import Gold
+from burnish.core.protocols import Completion, GenerateRequest, Sampling
+from burnish.core.seeds import derive_seed
+from burnish.core.types import Artifacts, Message, Role, Split, Task, Trajectory
+from burnish.domains.few_shot import few_shot_candidates
+from burnish.evals.gate import GateConfig, GateDecision, decide
+from burnish.evals.gate import compare as compare_results
+from burnish.evals.guard_suites import GuardRunner
+from burnish.evals.report_data import ReportData
+from burnish.evals.results import SuiteResult
+from burnish.evals.suite import Suite, SuiteRunner, with_prefixes
+from burnish.models.digest import weights_digest
+from burnish.models.dtype import choose_dtype
+from burnish.models.load import resolve_model
+from burnish.models.policy import Policy
+from burnish.observe.run_folder import RunFolder
+from burnish.observe.trajectories import TrajectoryReader
+from burnish.render.renderer import Extension, Renderer
+from burnish.render.tokenizer import load_tokenizer
+from burnish.rollout.driver import Driver
+from burnish.rollout.engine_local import LocalEngine
+from burnish.rollout.weights import WeightUpdate
+from burnish.train.context import split_of
+from burnish.train.grpo import redraw_prompts
+from burnish.train.prepare import Prepared, prepare
+from burnish.train.recipe import load_recipe
+from burnish.train.recipe_stages import GrpoStage
+from burnish.train.session import stage_name
+from burnish.verify.registry import get_verifier
+from burnish.verify.runner import verify_one
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(slots=True)
+class _Bench:
+    """An engine with a driver on it, for evaluations outside a run."""
+
+    prepared: Prepared
+    engine: LocalEngine
+    driver: Driver
+    runner: SuiteRunner
+    digest: str = ""
+
+    async def hold(self, source: str) -> str:
+        """Have the engine hold this model; returns its digest."""
+        policy = Policy.load(resolve_model(source))
+        state = policy.sampler_state()
+        await self.engine.load_weights(WeightUpdate(state, self.engine.version + 1))
+        self.digest = weights_digest(state)
+        return self.digest
+
+
+def _bench(recipe: str | Path, overrides: Iterable[str], model: str) -> _Bench:
+    loaded = load_recipe(recipe, overrides).recipe
+    prepared = prepare(loaded, Path(recipe).parent)
+    dtype, _ = choose_dtype(loaded.model.dtype)
+    policy = Policy.load(resolve_model(model))
+    engine = LocalEngine(
+        policy.model, prepared.tokenizer, dtype=dtype, max_sequences=loaded.engine.max_sequences
+    )
+    driver = Driver(engine, prepared.renderer, run_seed=loaded.seed)
+    runner = SuiteRunner(driver, cache=None, max_undecided_frac=loaded.faults.max_undecided_frac)
+    return _Bench(prepared, engine, driver, runner, weights_digest(policy.sampler_state()))
+
+
+def _suite(prepared: Prepared, split: Split) -> Suite:
+    sets = {
+        Split.DEVELOPMENT: prepared.sets.development,
+        Split.GATE: prepared.sets.gate,
+        Split.FINAL: prepared.sets.final,
+    }
+    if split not in sets:
+        raise ConfigError(
+            f"the {split} split is not for evaluation",
+            where="--split",
+            fix="choose development, gate or final",
+        )
+    return split_of(sets[split], split, "target")
+
+
+def evaluate(
+    model: str,
+    recipe: str | Path,
+    *,
+    split: str = "development",
+    overrides: Iterable[str] = (),
+    num_samples: int = 1,
+    keep: int = 0,
+    on_progress: Progress | None = None,
+) -> tuple[SuiteResult, tuple[Trajectory, ...]]:
+    """Evaluate a model on one split of a recipe's tasks: greedy for one sample, else the recipe's sampling.
+
+    Raises: InputError for a wrong recipe, model or split.
+    """
+    bench = _bench(recipe, overrides, model)
+    loaded = bench.prepared.recipe
+    greedy = Sampling(loaded.sampling.max_tokens, temperature=0.0)
+    sampled = Sampling(
+        loaded.sampling.max_tokens, loaded.sampling.temperature, loaded.sampling.top_p, loaded.sampling.top_k
+    )
+    if on_progress is not None:
+        bench.driver.on_done = lambda done, total: on_progress("evaluating", done, total)
+    run = asyncio.run(
+        bench.runner.run(
+            _suite(bench.prepared, Split(split)),
+            greedy if num_samples == 1 else sampled,
+            model_digest=bench.digest,
+            num_samples=num_samples,
+            keep=keep,
+        )
+    )
+    return run.result, run.trajectories
+
+
+def gate_checkpoints(
+    candidate: str,
+    parent: str,
+    recipe: str | Path,
+    *,
+    overrides: Iterable[str] = (),
+    split: str = "gate",
+    on_progress: Progress | None = None,
+) -> GateDecision:
+    """Judge a candidate against its parent, and against the recipe's base model under a few-shot prompt.
+
+    The few-shot prompt is the first candidate of each domain: choosing the best one is a run's work, on its
+    development set.
+    """
+    bench = _bench(recipe, overrides, candidate)
+    loaded, prepared = bench.prepared.recipe, bench.prepared
+    suite = _suite(prepared, Split(split))
+    greedy = Sampling(loaded.sampling.max_tokens, temperature=0.0)
+    if on_progress is not None:
+        bench.driver.on_done = lambda done, total: on_progress("evaluating", done, total)
+    builtin = tuple(n for n in loaded.guard_names if n not in {s.spec.name for s in prepared.user_guards})
+    guards = GuardRunner(bench.driver, builtin, prepared.user_guards)
+
+    async def main() -> GateDecision:
+        found = (await bench.runner.run(suite, greedy, model_digest=bench.digest)).result
+        new = await guards.measure(bench.digest)
+        digest = await bench.hold(parent)
+        before = (await bench.runner.run(suite, greedy, model_digest=digest)).result
+        digest = await bench.hold(str(prepared.base_folder))
+        prompted, prompt = _few_shot(prepared, suite)
+        base = (await bench.runner.run(prompted, greedy, model_digest=digest, prompt=prompt)).result
+        old = await guards.measure(digest)
+        seed = derive_seed(loaded.seed, "gate", found.model_digest, digest)
+        return decide(found, before, base, guards.results(old, new), loaded.gate_config(), seed)
+
+    return asyncio.run(main())
+
+
+def _few_shot(prepared: Prepared, suite: Suite) -> tuple[Suite, str]:
+    config = prepared.recipe.few_shot
+    if config.candidates == 0:
+        return suite, "plain"
+    prefixes = {}
+    for domain in prepared.domains:
+        own = [e for e in prepared.sets.labelled if e.task.domain == domain.name and e.demonstration.parts]
+        seed = derive_seed(prepared.recipe.seed, "few_shot")
+        prefixes[domain.name] = few_shot_candidates(domain, own, count=1, shots=config.shots, seed=seed)[0]
+    return with_prefixes(suite, prefixes), "few_shot:first"
+
+
+@dataclass(frozen=True, slots=True)
+class RescoreSummary:
+    """What a mended verifier changed: counts of verdicts by (old outcome, new outcome), and where it was kept."""
+
+    verifier: str
+    old_versions: tuple[str, ...]
+    new_version: str
+    num_trajectories: int
+    changed: dict[str, int] = field(default_factory=dict)
+    examples: tuple[str, ...] = ()
+    output: str = ""
+
+
+def rescore(run_folder: str | Path, verifier: str) -> RescoreSummary:
+    """Apply a verifier to the stored trajectories of a run; writes `rescored-NAME-VERSION.jsonl` beside them.
+
+    Stored verdicts are never overwritten: both stand side by side, each with its verifier's version.
+    """
+    folder = RunFolder.open(Path(run_folder))
+    mended = get_verifier(verifier)
+    reader = TrajectoryReader(folder.trajectories)
+    tasks = _stored_tasks(folder, reader)
+    changed: dict[str, int] = {}
+    examples: list[str] = []
+    versions: set[str] = set()
+    lines: list[str] = []
+
+    async def main() -> int:
+        count = 0
+        for trajectory in reader:
+            if trajectory.task_id not in tasks:
+                continue
+            task, gold = tasks[trajectory.task_id]
+            old = trajectory.verdicts["main"]
+            if old.verifier != mended.name and task.verifier != verifier:
+                continue
+            new = await verify_one(mended, task, gold, trajectory, Artifacts())
+            versions.add(old.version)
+            count += 1
+            lines.append(json.dumps({"trajectory": trajectory.id, "task": task.id, "verdict": encode(new)}))
+            if new.outcome is not old.outcome:
+                key = f"{old.outcome} -> {new.outcome}"
+                changed[key] = changed.get(key, 0) + 1
+                if len(examples) < 5:
+                    examples.append(f"{trajectory.id}: {key}: {new.reason}")
+        return count
+
+    count = asyncio.run(main())
+    if count == 0:
+        raise DataError(
+            f"no stored trajectory of this run was judged by {mended.name!r}",
+            where=str(folder.path),
+            fix="name the verifier of one of the run's domains",
+        )
+    path = folder.trajectories / f"rescored-{mended.name}-{mended.version}.jsonl"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return RescoreSummary(
+        mended.name, tuple(sorted(versions)), mended.version, count, changed, tuple(examples), str(path)
+    )
+
+
+def _stored_tasks(folder: RunFolder, reader: TrajectoryReader) -> dict[str, tuple[Task, Gold]]:
+    """The tasks of every stored trajectory with their gold, drawn again from the run's own recipe and seed.
+
+    Gold is never written into a run folder; a task's id is a hash of its content, so a wrong one cannot match.
+    """
+    recipe = load_recipe(folder.config()).recipe
+    prepared = prepare(recipe, Path.cwd())
+    stages = {stage_name(recipe, i): stage for i, stage in enumerate(recipe.stages)}
+    found: dict[str, tuple[Task, Gold]] = {}
+    for name, step in reader.index:
+        stage = stages.get(name)
+        if not isinstance(stage, GrpoStage):
+            continue
+        wanted = {trajectory.task_id for trajectory in reader.read(name, step)}
+        most = stage.max_prompt_draws or stage.prompts_per_step
+        for example in redraw_prompts(prepared.domains, recipe.seed, name, step - 1, wanted, most):
+            found[example.task.id] = (example.task, example.gold)
+    return found
+
+
+def compare(run_a: str | Path, run_b: str | Path) -> dict[str, Any]:
+    """The released models of two finished runs on the final set they share, paired.
+
+    Raises: RunError where the runs were evaluated on different tasks or by different verifiers.
+    """
+    a, b = _report(run_a), _report(run_b)
+    entry_a = next(m for m in a.models if m.label == a.promoted_label)
+    entry_b = next(m for m in b.models if m.label == b.promoted_label)
+    config = GateConfig()
+    out: dict[str, Any] = {
+        "a": f"{a.name}/{entry_a.label}",
+        "b": f"{b.name}/{entry_b.label}",
+        "comparisons": {},
+    }
+    for domain in ("", *entry_a.result.domains):
+        left = entry_a.result.of_domain(domain) if domain else entry_a.result
+        right = entry_b.result.of_domain(domain) if domain else entry_b.result
+        out["comparisons"][domain or "all"] = encode(compare_results(left, right, out["b"], config, a.seed))
+    return out
+
+
+def _report(folder: str | Path) -> ReportData:
+    path = Path(folder) / "report" / "report.json"
+    if not path.is_file():
+        raise RunError(
+            "the run has no report yet",
+            where=str(path),
+            fix=f"finish it first: burnish run --resume --out {folder}",
+        )
+    return decode(ReportData, json.loads(path.read_text("utf-8")), where=str(path))
+
+
+class ChatSession:
+    """A conversation with a model, kept as the ids that were sampled.
+
+    `unpromoted`: the checkpoint carries no promotion; whoever shows it says so.
+    """
+
+    def __init__(
+        self, model: str, *, system: str | None = None, max_tokens: int = 256, temperature: float = 0.7
+    ) -> None:
+        folder = resolve_model(model)
+        self.tokenizer = load_tokenizer(folder)
+        self.renderer = Renderer(self.tokenizer)
+        policy = Policy.load(folder)
+        dtype, _ = choose_dtype("auto")
+        self.digest = weights_digest(policy.sampler_state())
+        self._engine = LocalEngine(policy.model, self.tokenizer, dtype=dtype, max_sequences=1)
+        self._sampling = Sampling(max_tokens, temperature)
+        self._messages: list[Message] = [Message.of(Role.SYSTEM, system)] if system else []
+        self._ids: Any = None
+        self._turn = 0
+
+    def say(self, text: str) -> str:
+        """The model's reply to one more user message."""
+        message = Message.of(Role.USER, text)
+        if self._ids is None:
+            ids = self.renderer.prompt([*self._messages, message]).ids
+        else:
+            extension = self.renderer.extend(self._ids, self._messages, [message])
+            if isinstance(extension, Extension):
+                ids = np.concatenate([self._ids, extension.ids])
+            else:  # a template that rewrites earlier turns: the whole conversation is rendered anew
+                ids = self.renderer.prompt([*self._messages, message]).ids
+        request = GenerateRequest("chat", ids, self._sampling, (derive_seed(0, "chat", self._turn),))
+
+        async def main() -> Completion:
+            return await anext(aiter(self._engine.generate(request)))
+
+        completion = asyncio.run(main())
+        reply, _ = self.renderer.parse_reply(completion.text)
+        self._ids = np.concatenate([ids, completion.ids])
+        self._messages += [message, reply]
+        self._turn += 1
+        return completion.text
+
+
+def open_chat(model: str, **options: Any) -> ChatSession:
+    """A conversation with a model (see `ChatSession`)."""
+    return ChatSession(model, **options)
