@@ -27,7 +27,7 @@ _CURRENCIES: dict[str, tuple[str, ...]] = {
     "GBP": ("£{}", "{} pounds", "GBP {}"),
     "CHF": ("{} Swiss francs", "CHF {}"),
     "INR": ("₹{}", "{} rupees"),
-    "JPY": ("¥{}", "{} yen"),
+    "JPY": ("JPY {}", "{} yen"),  # not ¥, which is the yuan's sign too
 }
 _LARGE_UNITS = ("INR", "JPY")  # currencies whose everyday sums are in the hundreds and have no cents
 
