@@ -88,3 +88,18 @@ def in_float64(model: Any) -> Any:
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = forward.__get__(module)
     return model.double()
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory, smollm2_folder: Path) -> Path:
+    """A random two-layer model with the real tokenizer and chat template: runs end to end in seconds."""
+    import shutil
+
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    model = tiny_model(
+        vocab_size=49_152, pad_token_id=2, eos_token_id=2, bos_token_id=1, max_position_embeddings=2_048
+    )
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copyfile(smollm2_folder / name, folder / name)
+    return folder

@@ -310,3 +310,12 @@ def test_steps_done_again_after_a_resume_replace_what_they_repeat(tmp_path: Path
         ("rl", 1, 1.0),
         ("rl", 2, 20.0),
     ]
+
+
+def test_events_of_one_step_add_up(tmp_path: Path) -> None:
+    """A development evaluation reports its pass rate for a step that training has already reported."""
+    with EventLog(tmp_path / "events.jsonl") as log:
+        log.append(StepMetrics("sft", 1, {"loss": 2.0, "tokens_trained": 116}))
+        log.append(StepMetrics("sft", 1, {"dev_pass_rate": 0.5}))
+    (row,) = metric_rows(read_events(tmp_path / "events.jsonl").records)
+    assert row.metrics == {"loss": 2.0, "tokens_trained": 116, "dev_pass_rate": 0.5}

@@ -321,7 +321,8 @@ def read_events(path: Path) -> LogContents:
 
 
 def metric_rows(records: Iterable[EventRecord]) -> list[StepMetrics]:
-    """The step metrics that count: after a resume, steps done again replace those they repeat.
+    """The step metrics that count, one row a step: events of the same step add up, and steps done again after a
+    resume replace those they repeat.
 
     Returns: rows in the order of stages as first seen, then of steps.
     """
@@ -329,7 +330,9 @@ def metric_rows(records: Iterable[EventRecord]) -> list[StepMetrics]:
     for record in records:
         event = record.event
         if isinstance(event, StepMetrics):
-            rows.setdefault(event.stage, {})[event.step] = event
+            earlier = rows.setdefault(event.stage, {}).get(event.step)
+            merged = event.metrics if earlier is None else {**earlier.metrics, **event.metrics}
+            rows[event.stage][event.step] = StepMetrics(event.stage, event.step, merged)
         elif isinstance(event, Resumed):
             kept = rows.get(event.stage, {})
             rows[event.stage] = {step: row for step, row in kept.items() if step <= event.step}

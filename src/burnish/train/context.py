@@ -35,7 +35,8 @@ from burnish.train.recipe import Recipe
 
 @dataclass(slots=True)
 class Context:
-    """One run's shared parts. `version` counts weight syncs; `tasks_seed` fixes evaluation sets across runs."""
+    """One run's shared parts. `version` counts weight syncs; `held` is the digest of the model that the engine was
+    given whole, '' while a stage is training."""
 
     recipe: Recipe
     folder: RunFolder
@@ -52,6 +53,7 @@ class Context:
     autocast: bool
     deadline_s: float = math.inf
     version: int = 0
+    held: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     _started_s: float = field(default_factory=time.monotonic)
 
@@ -88,6 +90,7 @@ class Context:
         Raises: PolicyMismatchError.
         """
         began = time.monotonic()
+        self.held = ""
         state: Mapping[str, Tensor] = policy.sampler_state()
         self.version += 1
         await self.engine.load_weights(WeightUpdate(state, self.version))

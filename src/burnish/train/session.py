@@ -133,7 +133,8 @@ class Session:
     async def show_engine(self, policy: Policy, *, stage: str, step: int) -> str:
         """Put a policy's weights into the engine, proved; returns their digest."""
         await self.context.sync(policy, stage=stage, step=step)
-        return weights_digest(policy.sampler_state())
+        self.context.held = weights_digest(policy.sampler_state())
+        return self.context.held
 
     def open_final(self, digest: str, reason: str) -> None:
         """Count one opening of every domain's final set, before the first task is shown to a model."""

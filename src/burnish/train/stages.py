@@ -26,11 +26,11 @@ from burnish.train.recipe_stages import GrpoStage, SftStage
 from burnish.train.session import Session, StageState, stage_name
 from burnish.train.sft import SftLimits, run_sft
 
-FIRST_ROUND = 16
+FIRST_ROUND = 12
 """Development tasks a domain on which every few-shot candidate is tried; the best quarter goes on."""
 
-SECOND_ROUND = 60
-"""Development tasks a domain on which the survivors are compared: a standard error of about 6 points."""
+SECOND_ROUND = 48
+"""Development tasks a domain on which the survivors are compared: a standard error of about 7 points."""
 
 CONTROL = "continued_sft"
 
@@ -239,7 +239,12 @@ async def evaluate_model(session: Session, suite: Suite, path: Path, digest: str
 
 
 async def hold(session: Session, path: Path, digest: str) -> None:
-    """Have the engine hold a model on disk."""
+    """Have the engine hold a model on disk.
+
+    Raises: IntegrityError where the folder no longer has the digest that was recorded.
+    """
+    if session.context.held == digest:
+        return
     policy = Policy.load(path)
     found = await session.show_engine(policy, stage="load", step=0)
     if found != digest:

@@ -1,0 +1,221 @@
+"""A whole run on a tiny model: every part happens, is written down, and survives being killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from burnish.core.codec import decode
+from burnish.core.errors import ConfigError, InputError, ResourceError
+from burnish.core.outcomes import Outcome
+from burnish.core.types import Decision, TokenSource, TokenUse
+from burnish.evals.report_data import ReportData
+from burnish.observe import events
+from burnish.observe.events import EventRecord, read_events
+from burnish.observe.trajectories import TrajectoryReader
+from burnish.train.pipeline import RunResult, dry_run, run
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "smoke.yaml"
+DOMAINS = "tasks.domains=[structured_extraction, 'toy_domain:Toy']"
+
+
+@pytest.fixture(autouse=True)
+def _own_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BURNISH_REGISTRY", str(tmp_path / "registry.sqlite"))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tuple[RunResult, list[EventRecord]]:
+    """One run of the smoke recipe."""
+    seen: list[EventRecord] = []
+    folder = tmp_path_factory.mktemp("runs") / "smoke"
+    before = os.environ.get("BURNISH_REGISTRY")
+    os.environ["BURNISH_REGISTRY"] = str(folder.parent / "registry.sqlite")
+    try:
+        result = run(RECIPE, overrides=[f"model.source={tiny_folder}", DOMAINS], out=folder, on_event=seen.append)
+    finally:
+        if before is None:
+            del os.environ["BURNISH_REGISTRY"]
+        else:
+            os.environ["BURNISH_REGISTRY"] = before
+    return result, seen
+
+
+E = TypeVar("E")
+
+
+def of_kind(records: list[EventRecord], kind: type[E]) -> list[E]:
+    return [r.event for r in records if isinstance(r.event, kind)]
+
+
+def test_eight_tasks_decide_nothing(finished: tuple[RunResult, list[EventRecord]]) -> None:
+    result, seen = finished
+    assert result.exit_code == 3
+    assert result.decision is not Decision.PROMOTE
+    assert result.reasons
+    assert not of_kind(seen, events.CheckpointPromoted)
+
+
+def test_every_part_is_in_the_log_in_order(finished: tuple[RunResult, list[EventRecord]]) -> None:
+    result, seen = finished
+    assert [r.event for r in seen] == list(read_events(result.folder / "events.jsonl").events)
+    kinds = [type(r.event).__name__ for r in seen]
+    assert kinds[0] == "RunStarted"
+    assert kinds[-1] == "RunFinished"
+    stages = [e.stage for e in of_kind(seen, events.StageStarted)]
+    assert stages == ["baseline", "sft", "grpo"]
+    # Nothing was promoted, so RL started from the base, and the log says so.
+    parents = {e.stage: e.parent_digest for e in of_kind(seen, events.StageStarted)}
+    assert parents["sft"] == parents["grpo"] == parents["baseline"]
+    assert [e.stage for e in of_kind(seen, events.GateDecided)] == ["sft", "grpo"]
+
+
+def test_the_final_set_is_opened_once_after_every_gate(finished: tuple[RunResult, list[EventRecord]]) -> None:
+    _, seen = finished
+    opened = of_kind(seen, events.FinalSetOpened)
+    assert sorted((e.domain, e.opening) for e in opened) == [("structured_extraction", 1), ("toy", 1)]
+    kinds = [type(r.event).__name__ for r in seen]
+    first = kinds.index("FinalSetOpened")
+    assert "GateDecided" not in kinds[first:]
+    splits = [e.split for r, e in zip(seen, (r.event for r in seen), strict=True) if isinstance(e, events.EvalFinished) and r.seq < first]
+    assert "final" not in splits
+
+
+def test_sampler_and_trainer_were_held_against_each_other_after_every_step(
+    finished: tuple[RunResult, list[EventRecord]],
+) -> None:
+    _, seen = finished
+    proofs = of_kind(seen, events.IdentityProof)
+    assert all(p.digest_matches and p.logp_gap_max <= p.tolerance for p in proofs)
+    assert {p.step for p in proofs if p.stage == "grpo"} >= {0, 1, 2}
+
+
+def test_outcomes_add_up_to_rollouts(finished: tuple[RunResult, list[EventRecord]]) -> None:
+    result, _ = finished
+    stored = list(TrajectoryReader(result.folder / "trajectories"))
+    assert stored
+    counts = {outcome: sum(t.verdicts["main"].outcome is outcome for t in stored) for outcome in Outcome}
+    assert sum(counts.values()) == len(stored)
+    for t in stored:
+        trained = t.use == TokenUse.TRAINED
+        assert (t.source[trained] == TokenSource.SAMPLED).all()
+        assert t.num_trained == t.num_sampled
+        assert len({t.seed for t in stored}) == len(stored)
+
+
+def test_the_report_holds_what_the_run_found(finished: tuple[RunResult, list[EventRecord]]) -> None:
+    result, seen = finished
+    data = decode(ReportData, json.loads((result.folder / "report" / "report.json").read_text("utf-8")))
+    assert result.report_path.read_text("utf-8").lstrip().lower().startswith("<!doctype html>")
+    assert [m.label for m in data.models][:1] == ["base"]
+    assert {"sft", "grpo"} <= {m.label for m in data.models}
+    assert data.openings == {"structured_extraction": 1, "toy": 1}
+    assert data.not_run == {"bfcl": "left out by the recipe (external.bfcl: false)"}
+    trained = sum(e.metrics.get("tokens_trained", 0) for e in of_kind(seen, events.StepMetrics))
+    assert data.cost.tokens_trained == trained
+    assert data.identity["proofs"] == len(of_kind(seen, events.IdentityProof))
+    assert set(data.pass_at_k) == {"grpo"}
+
+
+def test_gold_is_nowhere_in_the_run_folder(finished: tuple[RunResult, list[EventRecord]]) -> None:
+    from burnish.core.types import Split
+    from burnish.domains.registry import get_domain
+    from burnish.train.prepare import EVALUATION_SEED
+
+    result, _ = finished
+    extraction = get_domain("structured_extraction").generate(Split.FINAL, 8, EVALUATION_SEED)
+    demonstrations = [*(e.demonstration.text for e in extraction), "sealed "]
+    for path in result.folder.rglob("*"):
+        if path.is_file() and path.suffix in (".json", ".jsonl", ".yaml", ".html"):
+            text = path.read_text("utf-8")
+            assert not [d for d in demonstrations if d in text or json.dumps(d)[1:-1] in text], path
+
+
+def test_a_folder_takes_one_run(finished: tuple[RunResult, list[EventRecord]], tiny_folder: Path) -> None:
+    result, _ = finished
+    before = (result.folder / "events.jsonl").read_bytes()
+    with pytest.raises(ResourceError, match="already holds a run"):
+        run(RECIPE, overrides=[f"model.source={tiny_folder}"], out=result.folder)
+    assert (result.folder / "events.jsonl").read_bytes() == before
+
+
+def test_hopeless_reinforcement_learning_is_refused(tmp_path: Path, tiny_folder: Path) -> None:
+    overrides = [f"model.source={tiny_folder}", "stages.1.min_pass_at_k=0.05"]
+    result = run(RECIPE, overrides=overrides, out=tmp_path / "run")
+    skipped = [e for e in read_events(tmp_path / "run" / "events.jsonl").events if isinstance(e, events.StageSkipped)]
+    assert [e.stage for e in skipped] == ["grpo"]
+    assert "0.0% in 4 tries" in skipped[0].reason
+    data = decode(ReportData, json.loads((result.folder / "report" / "report.json").read_text("utf-8")))
+    assert "fine-tune first" in next(s.reason for s in data.stages if s.name == "grpo")
+
+
+def test_dry_run_writes_nothing_and_names_the_loss(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = dry_run(RECIPE, [f"model.source={tiny_folder}"])
+    assert "2 prompts x 4 samples -> 8 rollouts" in text
+    assert "min(r A, clip(r" in text
+    assert "GiB" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        (["stages.0.epoch=1"], ConfigError),
+        (["model.source=/no/such/model"], InputError),
+        (["tasks.domains=[structured_extractoin]"], InputError),
+        (["tasks.train_labels=0"], ConfigError),
+    ],
+)
+def test_wrong_input_writes_nothing(tmp_path: Path, tiny_folder: Path, overrides: list[str], error: type[InputError]) -> None:
+    with pytest.raises(error) as caught:
+        run(RECIPE, overrides=[f"model.source={tiny_folder}", *overrides], out=tmp_path / "run")
+    assert caught.value.fix
+    assert caught.value.exit_code == 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_killed_anywhere_it_goes_on(
+    tmp_path: Path, tiny_folder: Path, finished: tuple[RunResult, list[EventRecord]]
+) -> None:
+    """kill -9 after growing numbers of events, resume each time: the end is the uninterrupted run's."""
+    folder = tmp_path / "run"
+    code = (
+        "import sys, os, signal; from burnish.train.pipeline import run\n"
+        "left = int(sys.argv[4])\n"
+        "def bomb(record):\n"
+        "    global left\n"
+        "    left -= type(record.event).__name__ != 'Progress'\n"
+        "    if left == 0: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "run(sys.argv[1], overrides=['model.source=' + sys.argv[2], sys.argv[5]], out=sys.argv[3],"
+        " resume=os.path.exists(sys.argv[3] + '/run.json'), on_event=bomb)\n"
+    )
+
+    def start(kill_after: int) -> int:
+        command = [sys.executable, "-c", code, str(RECIPE), str(tiny_folder), str(folder), str(kill_after), DOMAINS]
+        path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        done = subprocess.run(
+            command, check=False, capture_output=True, timeout=240, env={**os.environ, "PYTHONPATH": path}
+        )
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()[-2000:]
+        return done.returncode
+
+    for kill_after in (4, 14, 12):
+        assert start(kill_after) == -signal.SIGKILL
+    assert start(100_000) == 0
+
+    def ends(path: Path) -> ReportData:
+        return decode(ReportData, json.loads((path / "report" / "report.json").read_text("utf-8")))
+
+    resumed, whole = ends(folder), ends(finished[0].folder)
+    assert [s.digest for s in resumed.stages] == [s.digest for s in whole.stages]
+    assert [s.points for s in resumed.stages] == [s.points for s in whole.stages]
+    assert resumed.decision == whole.decision
+    assert [m.result.records for m in resumed.models] == [m.result.records for m in whole.models]
