@@ -122,7 +122,7 @@ def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def preflight(
-    conversations: Sequence[Conversation] | Sequence[Sequence[Message]],
+    conversations: Sequence[Conversation | Sequence[Message]],
     renderer: Renderer,
     *,
     max_tokens: int | None = None,
@@ -156,7 +156,7 @@ def preflight(
 
 
 def _as_conversations(
-    conversations: Sequence[Conversation] | Sequence[Sequence[Message]], where: Sequence[str]
+    conversations: Sequence[Conversation | Sequence[Message]], where: Sequence[str]
 ) -> list[Conversation]:
     rows: list[Conversation] = []
     for index, item in enumerate(conversations):
