@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.core.errors import BurnishError, FaultBudgetError
+from burnish.core.errors import BurnishError, FaultBudgetError, TemplateError
 from burnish.core.gold import Gold
 from burnish.core.outcomes import Ending, Outcome, StopReason
 from burnish.core.protocols import Completion, Environment, GenerateRequest, RolloutEngine, Sampling, Verifier
@@ -225,7 +225,11 @@ class Driver:
                     episode.ending = Ending.TRUNCATED
                 return
             before = (*episode.messages, message)
-            extension = self.renderer.extend(np.concatenate(episode.ids), before, step.messages)
+            try:
+                extension = self.renderer.extend(np.concatenate(episode.ids), before, step.messages)
+            except TemplateError as error:  # the template refuses what the policy said
+                self._fault(episode, Ending.ENVIRONMENT_ERROR, error.what)
+                return
             if isinstance(extension, Fork):
                 # The template rewrites earlier turns: what was sampled can not be a prefix of what follows.
                 self._fault(
