@@ -98,12 +98,12 @@ def save_checkpoint(
             _write(temporary / "optimizer.json", json.dumps(plain, allow_nan=False))
         _write(temporary / "trainer.json", trainer_json)
         manifest_hash = _write_manifest(temporary, step)
-        _sync_folder(temporary)
+        _sync(temporary)
         os.rename(temporary, final)
-        _sync_folder(folder)
+        _sync(folder)
         _write(folder / (_TEMPORARY + LATEST), f"{final.name} {manifest_hash}\n")
         os.replace(folder / (_TEMPORARY + LATEST), folder / LATEST)
-        _sync_folder(folder)
+        _sync(folder)
         _retire(folder, final, keep)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -134,7 +134,7 @@ def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         )
         stored[name] = tensor if whole else tensor.contiguous().clone()
     save_file(stored, path, metadata={"tied": json.dumps(tied, sort_keys=True)})
-    _sync_file(path)
+    _sync(path)
 
 
 def _write(path: Path, text: str) -> None:
@@ -161,13 +161,9 @@ def _manifest_text(body: dict[str, Any]) -> str:
     return json.dumps({**body, "sha256": digest}, sort_keys=True, indent=1) + "\n"
 
 
-def _sync_file(path: Path) -> None:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """A file's bytes, or a folder's names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
