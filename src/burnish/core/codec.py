@@ -62,7 +62,7 @@ def encode(obj: Any) -> dict[str, Any]:
 
 
 def _version_key(cls: type[Any]) -> str:
-    """Where the schema's version stands: beside a field that is itself called `version`, under another key."""
+    """The key of the schema's version: another one beside a field that is itself called `version`."""
     has_own = is_dataclass(cls) and any(f.name == "version" for f in fields(cls))
     return "schema_version" if has_own else "version"
 
