@@ -47,7 +47,10 @@ TORCH_PACKAGES = {"torch", "peft", "accelerate", "trl"}
 # How often a file may catch everything without raising it again, and which boundary it is: a verifier, an
 # environment, a tool, or a worker. Each must record what it caught. Paths are relative to src/burnish.
 CATCH_ALL = {
+    "rollout/driver.py": 3,  # environment: reset, step and finish; recorded in the trajectory
     "verify/base.py": 1,  # verifier: recorded in the verdict
+    "verify/functions.py": 1,  # verifier: the thread hands it to its caller
+    "verify/registry.py": 1,  # verifier: a user's module may raise anything while loading
     "rollout/engine_local.py": 1,  # worker: the scheduler hands it to every caller that waits
 }
 

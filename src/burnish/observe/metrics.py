@@ -86,7 +86,6 @@ _DECLARED = (
     Metric("entropy_mean", "nats", "mean entropy per sampled token", _P, 0.005, 6.0),
     Metric("kl_to_reference", "nats", "KL to the reference per token (k3 under the sampler)", _P, 0.0, 1.0),
     # An unbiased estimate that may fall below 0; on policy it is 0 but for the rounding of two kernels.
-    Metric("kl_to_rollout", "nats", "KL of sampler to trainer now per token (k1)", _P, -0.1, 0.1),
     # Before the first update of a batch the ratio is 1; with clipping at 0.2 a healthy batch stays near it.
     Metric("ratio_mean", "", "mean probability ratio of trainer now to trainer at sampling", _P, 0.9, 1.1),
     Metric("ratio_max", "", "largest probability ratio of one token", _P, 0.0, 10.0),

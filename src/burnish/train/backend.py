@@ -69,13 +69,14 @@ class StepOutput:
     loss: float = 0.0
     terms: dict[str, Term] = field(default_factory=dict)
     sums: dict[str, tuple[float, float]] = field(default_factory=dict)
+    maxima: dict[str, float] = field(default_factory=dict)
     num_computed_tokens: int = 0
     num_trained_tokens: int = 0
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Means of the objective's metrics over the step."""
-        return {name: total / count for name, (total, count) in self.sums.items() if count}
+        """Means and maxima of the objective's metrics over the step."""
+        return {name: total / count for name, (total, count) in self.sums.items() if count} | self.maxima
 
     def add(self, output: ObjectiveOutput) -> None:
         """Add one micro-batch."""
@@ -88,6 +89,8 @@ class StepOutput:
         for name, (total, count) in output.metrics.items():
             old_total, old_count = self.sums.get(name, (0.0, 0.0))
             self.sums[name] = (old_total + total, old_count + count)
+        for name, value in output.maxima.items():
+            self.maxima[name] = max(value, self.maxima.get(name, value))
 
 
 class LocalBackend:

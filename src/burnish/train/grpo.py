@@ -272,10 +272,7 @@ def _update(
         "grad_norm": grad_norm,
         "tokens_trained": float(output.num_trained_tokens),
     }
-    return metrics | {name: value for name, value in output.metrics.items() if name in _REPORTED}
-
-
-_REPORTED = frozenset({"ratio_mean", "clip_frac", "entropy_mean", "kl_to_reference", "kl_to_rollout"})
+    return metrics | output.metrics
 
 
 def rollout_metrics(draws: Draws, use: Sequence[TokenUse], rollout_s: float) -> dict[str, float]:

@@ -92,12 +92,6 @@ class Tasks(Config):
             raise problem(
                 "verifier", f"{{path}} is missing: {files[0]} says no way to judge a reply", "name a verifier"
             )
-        if self.curve > self.development:
-            raise problem(
-                "curve",
-                f"{{path}}={self.curve} is more than the {self.development} development tasks",
-                f"set curve to at most {self.development}",
-            )
         twice = sorted({name for name in self.domains if self.domains.count(name) > 1})
         if twice:
             raise problem("domains", f"{{path}} names {twice[0]} twice", "name each domain once")
@@ -232,13 +226,18 @@ class Recipe(Config):
             idle["seed"] = "seeds gives each run its seed"
         if not self.has_stage("sft") and self.few_shot.candidates == 0:
             idle["tasks.train_labels"] = "no stage is sft and few_shot.candidates=0, so nothing reads a label"
-        if not any(stage.evaluate_every_steps for stage in self.stages) and self.control is None:
+        if not self.has_curve:
             idle["tasks.curve"] = "no stage has evaluate_every_steps, so there is no curve"
         return idle
 
     def has_stage(self, kind: str) -> bool:
         """Whether some stage is of this kind."""
         return any(stage.kind == kind for stage in self.stages)
+
+    @property
+    def has_curve(self) -> bool:
+        """Whether something is evaluated while it trains."""
+        return self.control is not None or any(stage.evaluate_every_steps for stage in self.stages)
 
     def for_seed(self, seed: int) -> Recipe:
         """The recipe of one of its `seeds`."""
@@ -282,6 +281,12 @@ class Recipe(Config):
 
     @model_validator(mode="after")
     def _check_stages(self) -> Self:
+        if self.has_curve and self.tasks.curve > self.tasks.development:
+            raise problem(
+                "tasks.curve",
+                f"{{path}}={self.tasks.curve} is more than the {self.tasks.development} development tasks",
+                f"set curve to at most {self.tasks.development}",
+            )
         kinds = [stage.kind for stage in self.stages]
         if "grpo" in kinds and self.sampling.temperature == 0:
             at = kinds.index("grpo")

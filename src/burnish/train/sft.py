@@ -93,7 +93,7 @@ async def run_sft(
         lr = schedule.at(step)
         grad_norm = backend.optim_step(lr)
         seconds = time.monotonic() - started
-        metrics = {"loss": output.loss, "lr": lr, "grad_norm": grad_norm, "epoch": (step + 1) / per_epoch}
+        metrics = output.metrics | {"loss": output.loss, "lr": lr, "grad_norm": grad_norm, "epoch": (step + 1) / per_epoch}
         metrics |= {"tokens_trained": output.num_trained_tokens, "train_s": seconds, "step_s": seconds}
         context.emit(
             events.StepMetrics(name, step + 1, {k: float(v) for k, v in (metrics | context.memory()).items()})
