@@ -13,8 +13,7 @@ benchmarks/gate_trials/result.md has the measured rates.
 What it does not protect against: a suite that leaked into training; the same set being asked again and again;
 verdicts that are undecided *because* a reply would have failed, within `max_undecided_frac`.
 
-Source: Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24 (1982),
-theorem 1.
+Source: Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24 (1982).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ degree of freedom a cluster, less one a domain.
 
 Leaves out the decision (see `gate`) and anything that needs results (see `stats`).
 Source: Connor, "Sample size for testing differences in proportions for the paired-sample design", Biometrics
-43 (1987), unconditional variance; design effect for unequal clusters: Kish, Survey Sampling (1965), section
-8.2, and Eldridge, Ashby & Kerry, International Journal of Epidemiology 35 (2006), eq. 3.
+43 (1987), unconditional variance; design effect for unequal clusters: Kish, Survey Sampling (1965),
+and Eldridge, Ashby & Kerry, International Journal of Epidemiology 35 (2006).
 """
 
 from __future__ import annotations

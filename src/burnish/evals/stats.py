@@ -130,7 +130,7 @@ def mcnemar_midp(wins: int, losses: int) -> float:
     Equal to the exact conditional p value less the probability of the observed table; 1 where nothing is
     discordant. With several samples a task, wins and losses are tasks whose pass rate rose or fell, and this
     is the mid-p sign test. It ignores clusters, so it is printed beside the interval and does not decide.
-    Source: Fagerland, Lydersen & Laake, BMC Medical Research Methodology 13:91 (2013), section "mid-p".
+    Source: Fagerland, Lydersen & Laake, BMC Medical Research Methodology 13:91 (2013).
     """
     n, fewer = wins + losses, min(wins, losses)
     term, below = 1, 0
@@ -151,7 +151,7 @@ def clustered_mean(
     Within a stratum of G clusters: G/(G-1) * sum over clusters of (sum of residuals)^2, over n^2 (CR1; its
     other factor (n-1)/(n-k) is 1 for a mean, k = 1). Strata add with the square of their shares.
     Source: Cameron & Miller, "A practitioner's guide to cluster-robust inference", Journal of Human
-    Resources 50 (2015), section II; for model evaluations: Miller, arXiv 2411.00640, section 2.2.
+    Resources 50 (2015), section II; for model evaluations: Miller, arXiv 2411.00640.
     """
     parts = _strata(values, clusters, strata)
     mean = sum(part.share * part.mean for part in parts)
@@ -191,7 +191,8 @@ def cluster_bootstrap(
 
     Raises: ValueError for an empty input, a non-finite value, or fewer than 5 clusters beyond the strata.
     Source: Hesterberg, "What teachers should know about the bootstrap", The American Statistician 69 (2015),
-    section 4.1; resampling clusters: Cameron, Gelbach & Miller, Review of Economics and Statistics 90 (2008).
+    expanded percentile interval; resampling clusters: Cameron, Gelbach & Miller, Review of Economics and
+    Statistics 90 (2008).
     """
     parts = _strata(values, clusters, strata)
     df = sum(part.num_clusters for part in parts) - len(parts)
@@ -213,7 +214,7 @@ def intracluster_correlation(
 
     Negative estimates are returned as they are: they say "no sign of clustering".
     Source: Donner, "A review of inference procedures for the intraclass correlation coefficient in the
-    one-way random effects model", International Statistical Review 54 (1986), section 2.
+    one-way random effects model", International Statistical Review 54 (1986).
     """
     x = np.asarray(values, dtype=np.float64)
     parts = _strata(values, clusters, strata)
