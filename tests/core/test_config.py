@@ -209,7 +209,7 @@ def test_a_validators_problem_has_its_own_fix(recipe: Path) -> None:
         (b"name: a\n3: b\n", "the key 3 is not text", ":2"),
         (b"name: 2026-11-01\n", "name is a date, which no key takes", ":1"),
         (b"name: " + b"[" * 25 + b"]" * 25, "more than 20 levels or 5000 values", ""),
-        (b"name: " + b"[" * 2_000 + b"]" * 2_000, "not YAML: ", ""),
+        (b"name: " + b"[" * 400 + b"]" * 400, "not YAML: ", ""),
         (b"name: a\x00b\n", "not YAML: ", ""),
     ],
 )

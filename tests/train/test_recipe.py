@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from burnish.core.config import walk_keys
+from burnish.core.config import nested_classes, walk_keys
 from burnish.core.errors import ConfigError
 from burnish.observe.run_folder import RunFolder
 from burnish.train.recipe import GATE, Recipe, load_recipe
@@ -165,7 +166,11 @@ def test_keys_without_effect_are_refused(minimal: Path, overrides: list[str], ke
             "stages[1].max_prompt_draws=11 is less than prompts_per_step=12",
             "24",
         ),
-        (["tasks.development=30"], "tasks.curve=40 is more than the 30 development tasks", "at most 30"),
+        (
+            ["tasks.development=30", "stages.0.evaluate_every_steps=4"],
+            "tasks.curve=40 is more than the 30 development tasks",
+            "at most 30",
+        ),
         (
             ["tasks.domains=[mine.jsonl]"],
             "tasks.verifier is missing: mine.jsonl says no way",
@@ -202,14 +207,12 @@ def test_every_key_says_meaning_and_range() -> None:
     seen: list[type] = []
 
     def check(cls: type) -> None:
-        from burnish.core.config import _classes_in  # the walk that messages use
-
         for name, info in cls.model_fields.items():  # type: ignore[attr-defined]
             text = info.description or ""
             assert text.endswith("."), f"{cls.__name__}.{name} has no sentence"
-            number = any(kind in str(info.annotation) for kind in ("int", "float"))
+            number = re.search(r"\b(int|float)\b", str(info.annotation))
             assert not number or any(c.isdigit() for c in text), f"{cls.__name__}.{name} names no sane range"
-            for inner in _classes_in(info.annotation):
+            for inner in nested_classes(info.annotation):
                 if inner not in seen:
                     seen.append(inner)
                     check(inner)

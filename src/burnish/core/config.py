@@ -170,7 +170,7 @@ def _wanted(fault: ErrorDetails) -> str:
 
 def _tags(owners: Sequence[type[Config]], path: KeyPath) -> list[str]:
     names = [piece for piece in path if isinstance(piece, str)]
-    return [_tag(c) for owner in owners for c in _classes_in(_annotation(owner, names[-1]))]
+    return [_tag(c) for owner in owners for c in nested_classes(_annotation(owner, names[-1]))]
 
 
 def _explain_unknown(cls: type[Config], path: KeyPath, owners: Sequence[type[Config]]) -> tuple[str, str]:
@@ -198,7 +198,7 @@ def _locate(cls: type[Config], loc: Sequence[str | int], data: Any) -> tuple[Key
             path.append(piece)
             owners = below
             node = node.get(piece)
-            below = [c for owner in owners for c in _classes_in(_annotation(owner, piece))]
+            below = [c for owner in owners for c in nested_classes(_annotation(owner, piece))]
         else:
             below = [c for c in below if piece in (c.__name__, _tag(c))] or below
     return tuple(path), owners
@@ -214,11 +214,12 @@ def _annotation(cls: type[Config], key: str) -> Any:
     return None if info is None else info.annotation
 
 
-def _classes_in(annotation: Any) -> Iterator[type[Config]]:
+def nested_classes(annotation: Any) -> Iterator[type[Config]]:
+    """The configuration classes in a field's annotation."""
     if isinstance(annotation, type) and issubclass(annotation, Config):
         yield annotation
     for argument in get_args(annotation):
-        yield from _classes_in(argument)
+        yield from nested_classes(argument)
 
 
 def _meaning(owners: Sequence[type[Config]], path: KeyPath) -> str:
@@ -234,7 +235,7 @@ def walk_keys(cls: type[Config]) -> Iterator[tuple[str, ...]]:
     """Every key path of a configuration class, depth first; list indices are left out."""
     for name, info in cls.model_fields.items():
         yield (name,)
-        for inner in _classes_in(info.annotation):
+        for inner in nested_classes(info.annotation):
             yield from ((name, *rest) for rest in walk_keys(inner))
 
 

@@ -38,7 +38,7 @@ class Lora(Config):
     rank: int = Field(ge=1, le=1024)
     """Rank of each adapter; 8 to 64."""
     alpha: float = Field(default=32.0, gt=0)
-    """Scale: an adapter is multiplied by alpha / rank; one to two times the rank."""
+    """Scale: an adapter is multiplied by alpha / rank; one to two times the rank, 8 to 128."""
     target_modules: Listed[str] = (
         "q_proj",
         "k_proj",
@@ -114,7 +114,7 @@ class SamplingConfig(Config):
     """How replies are sampled in training and for pass@k; pass@1 in evaluations is greedy."""
 
     max_tokens: int = Field(default=128, ge=1)
-    """Longest reply, tokens; a little above the longest right answer."""
+    """Longest reply, tokens; a little above the longest right answer, 32 to 1024."""
     temperature: float = Field(default=1.0, ge=0, le=10)
     """Divides the logits; 0.7 to 1.2, 0 is greedy."""
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -133,7 +133,7 @@ class EngineConfig(Config):
     max_sequences: int = Field(default=64, ge=1)
     """Replies sampled side by side; 16 to 512, more is faster until memory ends."""
     memory_gib: float | None = Field(default=None, gt=0)
-    """Memory that the run may fill, GiB; null takes what is free at the start."""
+    """Memory that the run may fill, GiB; 4 or more, null takes what is free at the start."""
 
 
 Stage = Annotated[SftStage | GrpoStage, Field(discriminator="kind")]
@@ -181,7 +181,7 @@ class Limits(Config):
     """Bounds on the whole run."""
 
     max_seconds: float | None = Field(default=None, gt=0)
-    """Wall time after which no new step begins; the stage ends and is gated. Seconds, null is no limit."""
+    """Wall time after which no new step begins, seconds; 600 or more, null is no limit."""
 
 
 class Recipe(Config):

@@ -61,7 +61,7 @@ class GrpoStage(_Optimised):
     group_size: int = Field(ge=2)
     """Replies to each prompt; 4 to 16. A group of one has no baseline."""
     max_prompt_draws: int | None = Field(default=None, ge=1)
-    """Most prompts drawn a step to find prompts_per_step groups whose scores differ; null takes any."""
+    """Most prompts drawn a step to find groups of unequal scores; 2 x prompts_per_step, null is off."""
     warmup_steps: int = Field(default=0, ge=0)
     """Steps in which the learning rate rises from 0; 0 to 10."""
     normalisation: Literal["grpo", "dr_grpo", "dapo"] = "dr_grpo"
