@@ -94,7 +94,7 @@ def read_report(folder: Path) -> ReportData:
         raise DataError(
             "this run has no report, because it has not finished",
             where=str(folder),
-            fix="finish it first: burnish run RECIPE --out FOLDER --resume",
+            fix=f"finish it first: burnish run --resume --out {folder}",
         )
     try:
         stored = json.loads(path.read_text("utf-8"))
