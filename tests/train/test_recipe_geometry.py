@@ -24,7 +24,7 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 RATES = MachineRates(
     100, 1_000, 50, params=10**8, kv_bytes_per_token=10_000, activation_bytes_per_token=10**5
 )
-LENGTHS = TokenLengths(prompt=100, example=50, reply=30)
+LENGTHS = TokenLengths(prompt=140, example=50, reply=30, shared=40)
 
 
 def recipe_with(**grpo: object) -> Recipe:
@@ -50,9 +50,9 @@ def test_counts_of_a_small_run_by_hand() -> None:
     assert baseline.prefill_tokens == gate.prefill_tokens == 100 * 100
     assert grpo.prefill_tokens == 3 * 12 * 100  # a group's prompt once
     assert grpo.sampled_tokens == 3 * 96 * 30
-    assert grpo.trained_tokens == 3 * 12 * (100 + 8 * 30)
+    assert grpo.trained_tokens == 3 * 12 * (140 + 8 * 30)
     assert final.sampled_tokens == 280 * 30
-    micro_batches = math.ceil(12 * 340 / MICRO_BATCH_TOKENS)
+    micro_batches = math.ceil(12 * 380 / MICRO_BATCH_TOKENS)
     assert grpo.text.startswith(
         f"12 prompts x 8 samples -> 96 rollouts -> {micro_batches} micro-batches, 3 steps"
     )
@@ -81,7 +81,7 @@ def test_time_grows_with_work_and_is_the_sum_of_its_parts(
     more = recipe_with(steps=steps + 1, prompts_per_step=prompts, group_size=group, updates_per_step=updates)
     needed, needed_more = (estimate(derive_geometry(r, LENGTHS), RATES) for r in (recipe, more))
     assert needed.total_seconds == pytest.approx(sum(needed.seconds.values()))
-    step_s = prompts * (100 / 1_000 + group * 30 / 100 + updates * (100 + group * 30) / 50)
+    step_s = prompts * (100 / 1_000 + group * 30 / 100 + updates * (140 + group * 30) / 50)
     assert needed_more.total_seconds - needed.total_seconds == pytest.approx(step_s)
 
 
@@ -123,7 +123,7 @@ def test_dry_run_of_the_quick_start() -> None:
     recipe = load_recipe(RECIPES / "quickstart.yaml").recipe
     geometry = derive_geometry(recipe)
     text = dry_run_text(recipe, geometry, estimate(geometry, RATES))
-    assert "12 prompts x 8 samples -> 96 rollouts -> 4 micro-batches" in text
+    assert "12 prompts x 8 samples -> 96 rollouts -> 5 micro-batches" in text
     assert "400 tasks in 60 clusters find" in text
     assert "time   about" in text
     assert "memory about" in text

@@ -27,6 +27,7 @@ from burnish.models.policy import Policy
 from burnish.objectives.batch import Denominators, ObjectiveOutput, PolicyOutputs, Term, TokenBatch
 from burnish.objectives.functional import filtered_logp, linear_token_logp, token_logp_and_entropy
 from burnish.train.checkpoint import load_checkpoint, load_optimizer, save_checkpoint
+from burnish.train.geometry import ROW_TOKENS, ROWS_AT_ONCE
 from burnish.train.optim import clip_grad_norm, make_adamw, set_lr
 
 Members = list[tuple[int, NDArray[np.intp]]]
@@ -107,8 +108,8 @@ class LocalBackend:
         *,
         weight_decay: float = 0.0,
         max_grad_norm: float = 1.0,
-        row_tokens: int = 512,
-        rows_at_once: int = 2,
+        row_tokens: int = ROW_TOKENS,
+        rows_at_once: int = ROWS_AT_ONCE,
         sampling: Sampling | None = None,
         frozen: bool = False,
     ) -> None:

@@ -9,34 +9,45 @@ fast this machine is (`train.machine`) and the formula of the loss (`objectives`
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from burnish.core.errors import ResourceError
+from burnish.evals.guard_suites import MAX_TOKENS
 from burnish.evals.guards import DEFAULT_GUARDS
 from burnish.evals.power import PairedDesign
 from burnish.train.recipe import Recipe, is_file_domain
 from burnish.train.recipe_stages import GrpoStage, SftStage
 
 GIB = 2**30
-MICRO_BATCH_TOKENS = 2_048
-"""Tokens in one forward and backward pass: a planning value, at which matrix products are at full speed."""
-FIRST_ROUND, SECOND_ROUND, SURVIVORS = 16, 60, 4
-"""Choice of the few-shot prompt: development tasks a domain of each round; one candidate in four goes on."""
+ROW_TOKENS, ROWS_AT_ONCE = 512, 2
+"""A micro-batch is so many packed rows of so many tokens: products at full speed, little memory."""
+MICRO_BATCH_TOKENS = ROW_TOKENS * ROWS_AT_ONCE
+FIRST_ROUND = 12
+"""Development tasks a domain on which every few-shot candidate is tried."""
+SECOND_ROUND = 48
+"""Development tasks a domain on which the best are compared: a standard error of about 7 points."""
+SURVIVORS = 4
+"""One few-shot candidate in so many goes on to the second round."""
 MIN_FREEDOM = 5  # degrees of freedom below which `evals.power` gives no figure
-GUARD_REPLY_TOKENS = 96
-"""Mean reply to a guard's item: a planning value, like the defaults of `TokenLengths`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLengths:
     """Mean tokens of a prompt, of one worked example and of a reply.
 
-    The defaults are planning values for the built-in domains; a run measures its own.
+    `shared`: the beginning that the prompts of a domain have in common, which the engine computes once. The
+    defaults are the means of the built-in domains under the default model's tokenizer (November 2026).
     """
 
-    prompt: float = 170.0
-    example: float = 150.0
-    reply: float = 45.0
+    prompt: float = 110.0
+    example: float = 135.0
+    reply: float = 30.0
+    shared: float = 50.0
+
+    @property
+    def fresh(self) -> float:
+        """Tokens of a prompt that are its own."""
+        return self.prompt - self.shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +123,7 @@ class Estimate:
 def derive_geometry(recipe: Recipe, lengths: TokenLengths | None = None) -> Geometry:
     """The sizes of a recipe; replies are never counted longer than `sampling.max_tokens`."""
     lengths = lengths or TokenLengths()
-    lengths = TokenLengths(lengths.prompt, lengths.example, min(lengths.reply, recipe.sampling.max_tokens))
+    lengths = replace(lengths, reply=min(lengths.reply, recipe.sampling.max_tokens))
     phases = [_baseline(recipe, lengths)]
     for index, stage in enumerate(recipe.stages):
         name = f"stages[{index}] {stage.kind}"
@@ -141,12 +152,14 @@ def _first_grpo(recipe: Recipe) -> str:
 def _judged(name: str, recipe: Recipe, lengths: TokenLengths) -> Phase:
     """The gate's tasks and one round of guards."""
     tasks = len(recipe.tasks.domains) * recipe.tasks.gate
-    guards = sum(spec.num_items for spec in DEFAULT_GUARDS if spec.name in recipe.guards)
+    chosen = [spec for spec in DEFAULT_GUARDS if spec.name in recipe.guards]
+    guards = sum(spec.num_items for spec in chosen)
+    guard_tokens = sum(spec.num_items * MAX_TOKENS.get(spec.name, 0) for spec in chosen)
     return Phase(
         name,
         f"{len(recipe.tasks.domains)} domains x {recipe.tasks.gate} gate tasks + {guards} guard items",
-        (tasks + guards) * lengths.prompt,
-        tasks * lengths.reply + guards * GUARD_REPLY_TOKENS,
+        (tasks + guards) * lengths.fresh,
+        tasks * lengths.reply + guard_tokens,
         0.0,
         tasks + guards,
     )
@@ -161,13 +174,13 @@ def _baseline(recipe: Recipe, lengths: TokenLengths) -> Phase:
     first, second = (min(tasks, recipe.tasks.development) for tasks in (FIRST_ROUND, SECOND_ROUND))
     survivors = max(1, few_shot.candidates // SURVIVORS)
     shown = domains * (few_shot.candidates * first + survivors * second + recipe.tasks.gate)
-    prompt = lengths.prompt + few_shot.shots * lengths.example
+    examples = domains * few_shot.candidates * few_shot.shots * lengths.example  # a prompt's examples once
     num = shown + domains * second
     return Phase(
         "baseline",
         f"{few_shot.candidates} few-shot prompts of {few_shot.shots} examples on {domains} x {first} "
         f"development tasks, {survivors} and the plain one on {second} each; {plain.text}, also prompted",
-        plain.prefill_tokens + shown * prompt + domains * second * lengths.prompt,
+        plain.prefill_tokens + num * lengths.fresh + examples,
         plain.sampled_tokens + num * lengths.reply,
         0.0,
         plain.num_replies + num,
@@ -177,7 +190,7 @@ def _baseline(recipe: Recipe, lengths: TokenLengths) -> Phase:
 def _curve(recipe: Recipe, lengths: TokenLengths, steps: int, every: int) -> tuple[int, float, float]:
     """Replies, prompt tokens and sampled tokens of a stage's curve, its start included."""
     replies = (1 + steps // every) * len(recipe.tasks.domains) * recipe.tasks.curve if every else 0
-    return replies, replies * lengths.prompt, replies * lengths.reply
+    return replies, replies * lengths.fresh, replies * lengths.reply
 
 
 def _sft(name: str, recipe: Recipe, stage: SftStage, lengths: TokenLengths) -> Phase:
@@ -211,7 +224,7 @@ def _grpo(name: str, recipe: Recipe, stage: GrpoStage, lengths: TokenLengths) ->
     return Phase(
         name,
         text,
-        stage.steps * draws * lengths.prompt + prefill,
+        stage.steps * draws * lengths.fresh + prefill,
         sampled * lengths.reply + replied,
         stage.steps * step_tokens * passes,
         sampled + replies,
@@ -226,7 +239,7 @@ def _final(recipe: Recipe, lengths: TokenLengths) -> Phase:
     return Phase(
         "final",
         f"{models} on {domains} x {tasks} final tasks",
-        plain * lengths.prompt + prompted * (lengths.prompt + few_shot.shots * lengths.example),
+        (plain + prompted) * lengths.fresh,
         (plain + prompted) * lengths.reply,
         0.0,
         plain + prompted,

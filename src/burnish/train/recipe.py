@@ -24,7 +24,7 @@ Listed = Annotated[tuple[T, ...], Field(strict=False)]  # YAML and Python lists 
 
 GATE = GateConfig()
 BUILT_IN_GUARDS = tuple(spec.name for spec in DEFAULT_GUARDS)
-FILE_SUFFIXES = (".jsonl", ".json", ".csv")
+FILE_SUFFIXES = (".jsonl",)
 
 
 def is_file_domain(name: str) -> bool:

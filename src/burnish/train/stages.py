@@ -21,16 +21,11 @@ from burnish.objectives.sft import SFT
 from burnish.observe import events
 from burnish.train.backend import LocalBackend
 from burnish.train.best import Progression
+from burnish.train.geometry import FIRST_ROUND, SECOND_ROUND, SURVIVORS
 from burnish.train.grpo import make_grpo, run_grpo
 from burnish.train.recipe_stages import GrpoStage, SftStage
 from burnish.train.session import Session, StageState, stage_name
 from burnish.train.sft import SftLimits, run_sft
-
-FIRST_ROUND = 12
-"""Development tasks a domain on which every few-shot candidate is tried; the best quarter goes on."""
-
-SECOND_ROUND = 48
-"""Development tasks a domain on which the survivors are compared: a standard error of about 7 points."""
 
 CONTROL = "continued_sft"
 
@@ -95,7 +90,7 @@ async def choose_few_shot(session: Session, domain: str, digest: str) -> tuple[i
 
     first = [await rate(i, suite.head(FIRST_ROUND)) for i in range(len(candidates))]
     ranked = sorted(range(len(candidates)), key=lambda i: (-first[i], i))
-    survivors = ranked[: max(1, len(ranked) // 4)]
+    survivors = ranked[: max(1, len(ranked) // SURVIVORS)]
     second = {i: await rate(i, suite.head(SECOND_ROUND)) for i in [*survivors, -1]}
     best = max(second, key=lambda i: (second[i], -i))
     return best, tuple(first)
