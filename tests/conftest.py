@@ -96,9 +96,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, smollm2_folder: Path) 
     import shutil
 
     folder = tmp_path_factory.mktemp("tiny") / "model"
-    model = tiny_model(
-        vocab_size=49_152, pad_token_id=2, eos_token_id=2, bos_token_id=1, max_position_embeddings=2_048
-    )
+    model = tiny_model(vocab_size=49_152, pad_token_id=2, eos_token_id=2, bos_token_id=1, max_position_embeddings=2_048)
     model.save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copyfile(smollm2_folder / name, folder / name)

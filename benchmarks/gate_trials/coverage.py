@@ -67,9 +67,7 @@ class Design:
         return float(cubes / (6.0 * squares**1.5)) if squares > 0 else 0.0
 
 
-def intervals(
-    design: Design, rng: np.random.Generator, R: int, alpha: float
-) -> dict[str, tuple[float, float]]:
+def intervals(design: Design, rng: np.random.Generator, R: int, alpha: float) -> dict[str, tuple[float, float]]:
     mean, se = design.estimate()
     t = student_t_quantile(1 - alpha / 2, design.df)
     out = {"cr1_t": (mean - t * se, mean + t * se)}
@@ -150,9 +148,7 @@ def write(table: dict[str, dict[str, dict[str, float]]], trials: int, resamples:
         lines += ["", f"{title}:", "", "| interval | low above truth | high below truth | median width |"]
         lines.append("|---|---|---|---|")
         for method, row in methods.items():
-            cells = (
-                f"{row['low_above_truth']:.1%} | {row['high_below_truth']:.1%} | {row['median_width']:.4f}"
-            )
+            cells = f"{row['low_above_truth']:.1%} | {row['high_below_truth']:.1%} | {row['median_width']:.4f}"
             lines.append(f"| {method} | {cells} |")
     (here / "coverage.md").write_text("\n".join(lines) + "\n")
 

@@ -57,9 +57,7 @@ SCENARIOS = (
     Scenario("6 points better on the parent, 3 worse than the few-shot base", 6, 9, trials=1000),
     Scenario("6 points worse", -6),
     Scenario("15 points worse", -15, trials=1000),
-    Scenario(
-        "10 points better, format guard 45 points down", 10, harm={"instruction_format": 0.45}, trials=1000
-    ),
+    Scenario("10 points better, format guard 45 points down", 10, harm={"instruction_format": 0.45}, trials=1000),
     Scenario("10 points better, text 0.2 nats/token worse", 10, harm={"held_out_text_nll": 0.2}, trials=1000),
 )
 SIZES = (200, 600)
@@ -71,9 +69,7 @@ def run_scenario(scenario: Scenario, tasks: int, config: GateConfig) -> dict[str
     started = time.perf_counter()
     decisions, beats_parent = [], 0
     for trial in range(scenario.trials):
-        found = run_trial(
-            world, scenario.points, scenario.few_shot_points, scenario.harm, config, SEED, trial
-        )
+        found = run_trial(world, scenario.points, scenario.few_shot_points, scenario.harm, config, SEED, trial)
         decisions.append(found.decision)
         beats_parent += found.comparisons[0].finding == "better"
     return {
@@ -156,9 +152,7 @@ def provenance() -> dict[str, Any]:
     """Machine, versions, commit and command; no host name."""
 
     def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", *words], cwd=HERE, capture_output=True, text=True, check=True
-        ).stdout.strip()
+        return subprocess.run(["git", *words], cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
 
     cpu = next(
         (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
@@ -205,9 +199,7 @@ def markdown(result: dict[str, Any]) -> str:
         )
     lines += ["", "Intervals are Wilson 95 %. The world:", ""]
     for world in result["worlds"]:
-        power = ", ".join(
-            f"{points} points {value:.0%}" for points, value in world["predicted_power"].items()
-        )
+        power = ", ".join(f"{points} points {value:.0%}" for points, value in world["predicted_power"].items())
         lines.append(
             f"- {world['domains']} x {world['tasks_per_domain']} tasks, "
             f"{world['clusters_per_domain']} templates a domain of {min(world['cluster_sizes'])} to "

@@ -109,9 +109,7 @@ def draw(world: World, points: dict[str, float], seed: int, trial: int) -> Outco
     sizes = np.tile(np.array(world.sizes), world.domains)
     cluster = np.repeat(np.arange(J), sizes)
     n = len(cluster)
-    logit = (
-        world.mean_logit + world.cluster_sd * rng.normal(size=J)[cluster] + world.task_sd * rng.normal(size=n)
-    )
+    logit = world.mean_logit + world.cluster_sd * rng.normal(size=J)[cluster] + world.task_sd * rng.normal(size=n)
     passes = {"parent": (rng.random(n) < _expit(logit)).astype(float)}
     for name in sorted(points):
         change = shift_for(world, points[name]) + world.change_sd * rng.normal(size=J)[cluster]

@@ -72,9 +72,7 @@ REFUSAL = re.compile(
 def sample_twice(model: object, tokenizer: object, prompts: list[str], max_tokens: int) -> list[list[str]]:
     """Two independent replies to each prompt."""
     texts = [
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": p}], tokenize=False, add_generation_prompt=True
-        )
+        tokenizer.apply_chat_template([{"role": "user", "content": p}], tokenize=False, add_generation_prompt=True)
         for p in prompts
         for _ in range(2)
     ]

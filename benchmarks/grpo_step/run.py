@@ -50,9 +50,7 @@ class Ours:
     def __init__(self, folder: Path, ids: list[np.ndarray], options: argparse.Namespace) -> None:
         self.policy = Policy.load(folder)
         self.sampling = Sampling(options.tokens)
-        self.engine = LocalEngine(
-            self.policy.model, NoStops(None), max_sequences=options.prompts * options.group
-        )
+        self.engine = LocalEngine(self.policy.model, NoStops(None), max_sequences=options.prompts * options.group)
         self.backend = LocalBackend(self.policy, sampling=self.sampling)
         self.prover = IdentityProver([p[:48] for p in ids[:4]], torch.float32)
         self.ids, self.options, self.version = ids, options, 0

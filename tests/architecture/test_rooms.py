@@ -168,9 +168,7 @@ def test_gold_is_opened_only_in_verify() -> None:
 
 def test_no_room_for_odds_and_ends() -> None:
     wrong = [
-        relative
-        for relative in sources()
-        if FORBIDDEN_MODULE_NAMES & {Path(p).stem for p in Path(relative).parts}
+        relative for relative in sources() if FORBIDDEN_MODULE_NAMES & {Path(p).stem for p in Path(relative).parts}
     ]
     assert not wrong, f"a line belongs to the room whose question it answers, not to {wrong}"
 
@@ -206,8 +204,7 @@ def catches_all(handler: ast.ExceptHandler) -> bool:
     """Whether a handler stops any exception: a broad type, and no bare `raise` as its last statement."""
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     broad = any(
-        kind is None or (isinstance(kind, ast.Name) and kind.id in ("Exception", "BaseException"))
-        for kind in types
+        kind is None or (isinstance(kind, ast.Name) and kind.id in ("Exception", "BaseException")) for kind in types
     )
     last = handler.body[-1]
     return broad and not (isinstance(last, ast.Raise) and last.exc is None)
@@ -288,9 +285,7 @@ def test_importing_loads_no_torch(module: str) -> None:
 
 def test_importing_prints_and_warns_nothing() -> None:
     code = "import burnish.cli.main"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

@@ -21,10 +21,7 @@ from burnish.core.errors import BurnishError, GateRefusedError, PolicyMismatchEr
 from .conftest import Burnish, checked
 
 COMMAND = [sys.executable, "-c", "import sys; from burnish.cli.main import main; sys.exit(main())"]
-ALL = (
-    "init run eval gate compare promote rollback runs lineage chat preflight verify check rescore doctor "
-    "report clean"
-)
+ALL = "init run eval gate compare promote rollback runs lineage chat preflight verify check rescore doctor report clean"
 
 
 def test_help_has_one_line_for_each_verb(burnish: Burnish) -> None:
@@ -130,9 +127,7 @@ sys.exit(main())
 def test_what_no_one_foresaw_leaves_one_line_and_a_file(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     environment.pop("BURNISH_DEBUG", None)
-    done = subprocess.run(
-        [sys.executable, "-c", CRASH], capture_output=True, text=True, env=environment, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 1
     [crash_file] = tmp_path.glob("burnish-crash-*.txt")
     assert done.stderr.splitlines()[-1].endswith(f"the traceback is in {crash_file}")
@@ -142,9 +137,7 @@ def test_what_no_one_foresaw_leaves_one_line_and_a_file(tmp_path: Path) -> None:
     assert "Traceback" in written
     assert "hf_abcdefghijklmnopqrstuvwxyz0123456789" not in written + done.stderr
     debug = environment | {"BURNISH_DEBUG": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", CRASH], capture_output=True, text=True, env=debug, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", CRASH], capture_output=True, text=True, env=debug, check=False)
     assert "Traceback" in done.stderr
 
 

@@ -27,8 +27,6 @@ def test_rescore_is_documented_as_it_is() -> None:
 
     tree = ast.parse((ROOT / "src" / "burnish" / "train" / "verbs.py").read_text(encoding="utf-8"))
     [summary] = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == "RescoreSummary"]
-    fields = [
-        n.target.id for n in summary.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
-    ]
+    fields = [n.target.id for n in summary.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
     [schema] = [output.schema for output in outputs() if output.verb == "rescore"]
     assert list(schema["$defs"]["Rescored"]["properties"]) == fields

@@ -101,10 +101,7 @@ def test_run_prints_decision_and_report(
     assert calls[0]["out"].parent == Path("runs")
     assert calls[0]["out"].name.startswith("mine-")
     text = burnish("run", recipe, "--out", tmp_path / "there").out
-    assert (
-        text
-        == f"{decision.value.upper()}: because\nreport: {tmp_path / 'there' / 'report' / 'report.html'}\n"
-    )
+    assert text == f"{decision.value.upper()}: because\nreport: {tmp_path / 'there' / 'report' / 'report.html'}\n"
     burnish("run", "--out", tmp_path / "there", "--resume")
     assert calls[-1]["recipe"] == tmp_path / "there" / "config.yaml"
     assert calls[-1]["resume"] is True
@@ -137,9 +134,7 @@ def test_dry_run_writes_nothing(burnish: Burnish, tmp_path: Path, monkeypatch: p
 # --- eval, gate, compare, rescore, chat -----------------------------------------------------------------
 
 
-def test_eval_prints_rates_and_keeps_outcomes(
-    burnish: Burnish, tmp_path: Path, verbs: SimpleNamespace
-) -> None:
+def test_eval_prints_rates_and_keeps_outcomes(burnish: Burnish, tmp_path: Path, verbs: SimpleNamespace) -> None:
     verbs.evaluate = lambda model, recipe, **given: (suite(45), ())
     out = tmp_path / "outcomes.json"
     answer = burnish("eval", "m", "--recipe", "r.yaml", "--out", out, "--json")
@@ -202,9 +197,7 @@ def test_rescore_names_both_versions(burnish: Burnish, tmp_path: Path, verbs: Si
 
     names = ["verifier", "old_versions", "new_version", "num_trajectories", "changed", "examples", "output"]
     summary = make_dataclass("Summary", names)
-    verbs.rescore = lambda folder, name: summary(
-        name, ("1",), "2", 40, {"fail -> pass": 3}, ("t7: fail",), "f.jsonl"
-    )
+    verbs.rescore = lambda folder, name: summary(name, ("1",), "2", 40, {"fail -> pass": 3}, ("t7: fail",), "f.jsonl")
     answer = burnish("rescore", tmp_path, "--verifier", "exact", "--json")
     assert answer.json["verifiers"][0]["changed"] == {"fail -> pass": 3}
     text = burnish("rescore", tmp_path, "--verifier", "exact").out
@@ -301,9 +294,7 @@ def test_clean_lists_before_it_deletes(burnish: Burnish, registered: Registry, t
 
 def test_verify_gives_one_verdict_a_row_in_order(burnish: Burnish, tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    rows.write_text(
-        '{"gold": "Friday", "reply": "Friday"}\n{"gold": "Friday", "reply": "Monday"}\n', encoding="utf-8"
-    )
+    rows.write_text('{"gold": "Friday", "reply": "Friday"}\n{"gold": "Friday", "reply": "Monday"}\n', encoding="utf-8")
     answer = burnish("verify", "exact", rows)
     assert answer.code == 0
     verdicts = [checked(line) for line in answer.out.splitlines()]
@@ -367,9 +358,7 @@ def test_init_overwrites_nothing(burnish: Burnish, tmp_path: Path) -> None:
     assert (tmp_path / "tasks.jsonl").read_text(encoding="utf-8") == "mine"
 
 
-def test_doctor_tells_speed_sizes_and_what_is_missing(
-    burnish: Burnish, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_tells_speed_sizes_and_what_is_missing(burnish: Burnish, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     rates = {"float32": 90e9, "bfloat16": 10e9, "int8": 0.0}
     monkeypatch.setitem(sys.modules, "burnish.train.gemm", SimpleNamespace(gemm_rates=lambda: rates))

@@ -48,9 +48,7 @@ class Oven(Config):
     """Size, litres; 1 to 100."""
     fan: bool | Literal["auto"] = "auto"
     """Whether the fan runs."""
-    stages: Annotated[
-        tuple[Annotated[Warm | Cold, Field(discriminator="kind")], ...], Field(strict=False)
-    ] = ()
+    stages: Annotated[tuple[Annotated[Warm | Cold, Field(discriminator="kind")], ...], Field(strict=False)] = ()
     """What happens, in order."""
     sensors: Annotated[tuple[str | Sensor, ...], Field(strict=False)] = ()
     """Sensors by name."""
@@ -260,9 +258,7 @@ def test_overrides_that_fit_nowhere(recipe: Path, assignment: str, what: str) ->
 
 
 def test_override_makes_the_way_to_its_key(recipe: Path) -> None:
-    tree = apply_overrides(
-        load_tree(recipe), ["spare.name=x", "stages[0].degrees=3", "stages.0.degrees=1e-1"]
-    )
+    tree = apply_overrides(load_tree(recipe), ["spare.name=x", "stages[0].degrees=3", "stages.0.degrees=1e-1"])
     oven = build(Oven, tree)
     assert oven.spare == Sensor(name="x")
     assert oven.stages[0] == Warm(kind="warm", degrees=0.1)  # the later one wins

@@ -8,9 +8,7 @@ from scipy import stats
 
 from burnish.core.seeds import derive_seed, generator, python_random, token_uniforms
 
-counters = st.lists(
-    st.integers() | st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=4), max_size=4
-)
+counters = st.lists(st.integers() | st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=4), max_size=4)
 
 
 def test_golden_values() -> None:

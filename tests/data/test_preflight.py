@@ -160,9 +160,7 @@ def test_a_template_that_drops_earlier_turns_is_not_silent(tmp_path: Path) -> No
 
 
 def test_a_prompt_that_no_turn_begins_with_is_an_error(tmp_path: Path) -> None:
-    thinking = CHATML.replace(
-        "<|im_start|>assistant\n' }}{% endif", "<|im_start|>assistant\n<think>\n' }}{% endif"
-    )
+    thinking = CHATML.replace("<|im_start|>assistant\n' }}{% endif", "<|im_start|>assistant\n<think>\n' }}{% endif")
     report = preflight(rows(GOOD), tiny_renderer(tmp_path, template=thinking))
     assert codes(report, Severity.ERROR) == {"prompt_not_trained": "rows.jsonl:1"}
 

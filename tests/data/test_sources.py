@@ -96,11 +96,7 @@ def test_byte_order_mark_crlf_and_blank_lines_are_tolerated(tmp_path: Path) -> N
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "a content part must be"),
         ({"messages": [{**CALLER, "tool_calls": [{"name": "f"}]}]}, "a tool call must be"),
         (
-            {
-                "messages": [
-                    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}
-                ]
-            },
+            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
             "the arguments are not JSON",
         ),
         ({**GOOD, "tools": [{"name": 3}]}, "a tool must be"),

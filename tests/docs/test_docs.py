@@ -185,9 +185,7 @@ def test_the_tutorial_explains_every_finding_of_preflight() -> None:
 def shell_lines(path: Path) -> list[str]:
     """Commands in code blocks, fenced or indented, that start with `burnish`."""
     text = path.read_text("utf-8").replace("\\\n", " ")
-    lines = [
-        line for kind in ("sh", "console", "") for body in blocks(path, kind) for line in body.splitlines()
-    ]
+    lines = [line for kind in ("sh", "console", "") for body in blocks(path, kind) for line in body.splitlines()]
     lines += re.findall(r"^ {4}(burnish .*)$", text, re.MULTILINE)
     return [line.removeprefix("$ ") for line in lines if line.removeprefix("$ ").startswith("burnish ")]
 

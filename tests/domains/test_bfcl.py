@@ -85,9 +85,7 @@ def test_first_choices_of_nested_answers(tmp_path: Path) -> None:
     schema = '{"type": "dict", "properties": {"o": {"type": "dict"}, "n": {"type": "float"}}}'
     function = f'[{{"name": "f", "parameters": {schema}}}]'
     calls = f'{{"id": "a", "function": {function}, "question": [[{{"role": "user", "content": "Go"}}]]}}'
-    answers = (
-        '{"id": "a", "ground_truth": [{"f": {"o": [{"x": [1, 2], "y": ["", 3]}], "n": [0.5], "z": ["", 1]}}]}'
-    )
+    answers = '{"id": "a", "ground_truth": [{"f": {"o": [{"x": [1, 2], "y": ["", 3]}], "n": [0.5], "z": ["", 1]}}]}'
     write(tmp_path, calls, answers)
     (tmp_path / "irrelevance.json").write_text(calls)
     loaded = load_bfcl(tmp_path, per_set=1)

@@ -168,9 +168,7 @@ def test_golden_examples(name: str) -> None:
     """A few examples a family, for the eye; rewritten by deleting the file and running this test."""
     kinds: dict[str, list[Example]] = {}
     for example in get_domain(name).generate(Split.TRAIN, 160, 0):
-        kinds.setdefault(
-            example.task.tags[0] if name == "structured_extraction" else example.task.tags[1], []
-        )
+        kinds.setdefault(example.task.tags[0] if name == "structured_extraction" else example.task.tags[1], [])
         kinds[example.task.tags[0 if name == "structured_extraction" else 1]].append(example)
     shown = [e for kind in sorted(kinds) for e in kinds[kind][:5]]
     text = "\n\n".join(
@@ -186,9 +184,7 @@ def test_golden_examples(name: str) -> None:
 # --- the checks themselves ----------------------------------------------------------------------------
 
 
-def example_of(
-    prompt: str, *, split: Split = Split.TRAIN, reply: str = "4", origin: Origin | None = None
-) -> Example:
+def example_of(prompt: str, *, split: Split = Split.TRAIN, reply: str = "4", origin: Origin | None = None) -> Example:
     task = Task.create(
         (Message.of(Role.USER, prompt),),
         env="single_turn",

@@ -16,12 +16,7 @@ SIZES = {"instruction_format": 60, "refusal_harmful": 40, "refusal_harmless": 40
 @pytest.mark.parametrize("name", sorted(GUARD_SETS))
 def test_sets_are_whole_and_their_demonstrations_pass(name: str) -> None:
     examples = guard_examples(name)
-    assert (
-        len(examples)
-        == len({e.task.id for e in examples})
-        == len({e.task.cluster for e in examples})
-        == SIZES[name]
-    )
+    assert len(examples) == len({e.task.id for e in examples}) == len({e.task.cluster for e in examples}) == SIZES[name]
     assert {e.task.split for e in examples} == {Split.FINAL}
     check_gold(examples)
     assert guard_examples(name) == examples

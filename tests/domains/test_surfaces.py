@@ -46,9 +46,7 @@ def clock(text: str) -> str:
     if text.endswith(("am", "pm")):
         padded = text if ":" in text else text.replace(" ", ":00 ")
         return datetime.strptime(padded, "%I:%M %p").strftime("%H:%M")
-    match = re.fullmatch(
-        r"(quarter past |half past |quarter to )?(\w+) in the (morning|afternoon|evening)", text
-    )
+    match = re.fullmatch(r"(quarter past |half past |quarter to )?(\w+) in the (morning|afternoon|evening)", text)
     assert match, text
     minutes = {"quarter past ": 15, "half past ": 30, "quarter to ": -15, None: 0}[match.group(1)]
     hour, morning = HOURS[match.group(2)], match.group(3) == "morning"

@@ -80,9 +80,7 @@ def guards(shift: dict[str, float], noise: float = 0.02) -> list[GuardResult]:
     return found
 
 
-def gate(
-    candidate: SuiteResult, parent: SuiteResult, few: SuiteResult, shift: dict[str, float]
-) -> GateDecision:
+def gate(candidate: SuiteResult, parent: SuiteResult, few: SuiteResult, shift: dict[str, float]) -> GateDecision:
     return decide(candidate, parent, few, guards(shift), CONFIG, seed=11)
 
 
@@ -157,9 +155,7 @@ FEW = {"structured_extraction": 0.14, "tool_call": 0.31}
 SFT = {"structured_extraction": 0.52, "tool_call": 0.61}
 GRPO = {"structured_extraction": 0.64, "tool_call": 0.69}
 CONTROL = {"structured_extraction": 0.53, "tool_call": 0.62}
-SFT_LOSS = (
-    "loss = nll\n  nll = sum over trained tokens of w * -logp\n        / sum of w over the trained tokens"
-)
+SFT_LOSS = "loss = nll\n  nll = sum over trained tokens of w * -logp\n        / sum of w over the trained tokens"
 GRPO_LOSS = (
     "loss = policy + 0.02 * kl\n"
     "  policy  = mean over the trained tokens of the step of -min(r A, clip(r, 0.8, 1.28) A)\n"
@@ -181,17 +177,12 @@ def _entry(label: str, stage: str, digest: str, result: SuiteResult, promoted: b
     values = {spec.name: 3.1 if "rate" not in spec.unit else 0.6 for spec in DEFAULT_GUARDS}
     outside = {"bfcl": external(digest, 0.3 if not stage else 0.62)} if label in ("base", "grpo") else {}
     shown = values if result.prompt == "plain" else {}
-    return ModelEntry(
-        label, stage, digest, result.prompt, promoted, result, outside, shown, label == "base, few-shot"
-    )
+    return ModelEntry(label, stage, digest, result.prompt, promoted, result, outside, shown, label == "base, few-shot")
 
 
 def promoted() -> ReportData:
     """Both stages promoted, a control run beside them."""
-    digests = {
-        name: f"{i}{name.encode().hex()}" * 3
-        for i, name in enumerate(("base", "sft", "grpo", "continued_sft"))
-    }
+    digests = {name: f"{i}{name.encode().hex()}" * 3 for i, name in enumerate(("base", "sft", "grpo", "continued_sft"))}
     prompt = "few_shot:structured_extraction-3,tool_call-5"
     results = {
         "base": suite(digests["base"], BASE),
@@ -226,9 +217,7 @@ def promoted() -> ReportData:
     stages = (
         StageEntry("sft", "sft", base, sft, True, 214.0, why[0], SFT_LOSS, first, 48, points["sft"]),
         StageEntry("grpo", "grpo", sft, grpo, True, 702.0, why[1], GRPO_LOSS, second, 16, points["grpo"]),
-        StageEntry(
-            "continued_sft", "continued_sft", sft, control, False, 702.0, "a control", SFT_LOSS, None, 32
-        ),
+        StageEntry("continued_sft", "continued_sft", sft, control, False, 702.0, "a control", SFT_LOSS, None, 32),
     )
     return _data(models, stages, _comparisons(results), "grpo", Decision.PROMOTE, second.reasons)
 
@@ -253,9 +242,7 @@ def rejected() -> ReportData:
     results = {m.label: m.result for m in data.models[:2]} | {"sft": suite(digest, weak)}
     few = suite(data.base_digest, FEW, prompt=results["base, few-shot"].prompt, split=Split.GATE)
     base = suite(data.base_digest, BASE, split=Split.GATE)
-    decided = gate(
-        suite(digest, weak, split=Split.GATE), base, few, {"refusal_harmful": -0.5, "response_length": -1.2}
-    )
+    decided = gate(suite(digest, weak, split=Split.GATE), base, few, {"refusal_harmful": -0.5, "response_length": -1.2})
     stages = (
         replace(data.stages[0], promoted=False, gate=decided, reason="; ".join(decided.reasons)),
         StageEntry("grpo", "grpo", data.base_digest, "", False, 0.0,
@@ -351,9 +338,7 @@ def write_events(path: Path, steps: int = 16) -> None:
                 )
             )
             if step % 16 == 0:
-                log.append(
-                    StepMetrics("sft", step, {"dev_pass_rate": 0.3 + 0.26 * (1 - math.exp(-step / 20))})
-                )
+                log.append(StepMetrics("sft", step, {"dev_pass_rate": 0.3 + 0.26 * (1 - math.exp(-step / 20))}))
         for step in [*range(1, 10), -6, *range(6, steps + 1)]:
             if step < 0:
                 log.append(Resumed("grpo", 5))

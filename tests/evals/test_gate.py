@@ -19,14 +19,10 @@ CONFIG = GateConfig(resamples=1000)
 SCORE = {Outcome.PASS: 1.0, Outcome.FAIL: 0.0, Outcome.UNDECIDED: None}
 
 
-def suite(
-    rate: float, name: str, *, prompt: str = "plain", tasks: int = 400, clusters: int = 32
-) -> SuiteResult:
+def suite(rate: float, name: str, *, prompt: str = "plain", tasks: int = 400, clusters: int = 32) -> SuiteResult:
     """A result in two domains; the better of two rates passes wherever the worse one does."""
     luck = generator(1, "test.gate.luck").random(tasks)
-    records = tuple(
-        record(i, Outcome.PASS if luck[i] < rate else Outcome.FAIL, clusters) for i in range(tasks)
-    )
+    records = tuple(record(i, Outcome.PASS if luck[i] < rate else Outcome.FAIL, clusters) for i in range(tasks))
     return SuiteResult("s", Split.GATE, name, prompt, "greedy", records, 10 * tasks, 1.0)
 
 
@@ -50,9 +46,7 @@ def guards(**changes: float) -> list[GuardResult]:
     for spec in DEFAULT_GUARDS:
         items = [f"{spec.name}{i}" for i in range(spec.num_items)]
         found.append(
-            guard_result(
-                spec, items, [1.0] * spec.num_items, [1.0 + changes.get(spec.name, 0.0)] * spec.num_items
-            )
+            guard_result(spec, items, [1.0] * spec.num_items, [1.0 + changes.get(spec.name, 0.0)] * spec.num_items)
         )
     return found
 
@@ -154,9 +148,9 @@ def test_undecided_within_the_cap_change_no_estimate_and_beyond_it_never_promote
     within = [with_undecided(r, 8) for r in (GOOD, PARENT, FEW)]
     found = decide(*within, guards(), CONFIG, 1)
     assert found.decision is Decision.PROMOTE
-    assert [
-        replace(c, undecided=0, undecided_candidate=0, undecided_reference=0) for c in found.comparisons
-    ] == [*plain.comparisons]
+    assert [replace(c, undecided=0, undecided_candidate=0, undecided_reference=0) for c in found.comparisons] == [
+        *plain.comparisons
+    ]
     assert [c.undecided for c in found.comparisons] == [8, 8]
     beyond = [with_undecided(r, 9) for r in (GOOD, PARENT, FEW)]
     found = decide(*beyond, guards(), CONFIG, 1)

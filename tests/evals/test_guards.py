@@ -83,9 +83,7 @@ def test_undecided_items_change_nothing_but_their_count(extra: int, random: obje
 
 def test_too_many_undecided_or_too_few_clusters_make_a_guard_unusable() -> None:
     guard = shifted(HIGHER, 0.0)
-    undecided = GuardResult(
-        HIGHER, tuple(replace(x, base=None) if i < 4 else x for i, x in enumerate(guard.items))
-    )
+    undecided = GuardResult(HIGHER, tuple(replace(x, base=None) if i < 4 else x for i, x in enumerate(guard.items)))
     assert judged(undecided).status == "unusable"
     assert "4 of 60 items are undecided" in judged(undecided).explain()
     few = guard_result(HIGHER, ITEMS, [0.0] * 60, [0.0] * 60, [str(i % 29) for i in range(60)])

@@ -45,9 +45,7 @@ SECTIONS = [
     "recipe",
 ]
 VOID = {"meta", "br", "img", "link", "input", "hr"}
-HOSTILE = (
-    "</pre></details><script>alert(1)</script><img src=https://evil.example/x>\udc80\u202egnp\x00 & {{ 7*7 }}"
-)
+HOSTILE = "</pre></details><script>alert(1)</script><img src=https://evil.example/x>\udc80\u202egnp\x00 & {{ 7*7 }}"
 
 
 class Page(HTMLParser):
@@ -127,9 +125,7 @@ def hostile(data: ReportData, text: str) -> ReportData:
         components={text: 0.5},
     )
     task = replace(bad.task, cluster=text, domain=text)
-    sample = replace(
-        bad, task=task, trajectory=replace(bad.trajectory.with_verdict("main", verdict), note=text)
-    )
+    sample = replace(bad, task=task, trajectory=replace(bad.trajectory.with_verdict("main", verdict), note=text))
     stage = replace(data.stages[0], reason=text, formula=text)
     return replace(
         data, samples=(sample,), stages=(stage, *data.stages[1:]), warnings=(text,), recipe_yaml=text,
@@ -220,16 +216,12 @@ def test_the_page_begins_with_the_decision(page: Page, rejected: ReportData) -> 
     assert "Released: grpo, weights " in page.text
     said = Page(render_html(rejected, ())).text
     assert (
-        said.index("Nothing was promoted")
-        < said.index("The base model stays")
-        < said.index("The gate rejected sft.")
+        said.index("Nothing was promoted") < said.index("The base model stays") < said.index("The gate rejected sft.")
     )
     assert "Released:" not in said
 
 
-def test_a_kept_earlier_stage_is_released_and_the_last_one_named(
-    promoted: ReportData, rejected: ReportData
-) -> None:
+def test_a_kept_earlier_stage_is_released_and_the_last_one_named(promoted: ReportData, rejected: ReportData) -> None:
     failed = replace(promoted.stages[1], promoted=False, gate=rejected.stages[0].gate)
     data = replace(
         promoted, stages=(promoted.stages[0], failed), promoted_label="sft", decision=Decision.REJECT,
@@ -248,9 +240,7 @@ def test_nothing_ran_says_so() -> None:
 
 
 def test_a_gain_that_the_final_set_does_not_confirm_is_not_called_one(promoted: ReportData) -> None:
-    entry = next(
-        e for e in promoted.comparisons if (e.candidate, e.reference, e.domain) == ("grpo", "sft", "")
-    )
+    entry = next(e for e in promoted.comparisons if (e.candidate, e.reference, e.domain) == ("grpo", "sft", ""))
     unclear = replace(
         entry, comparison=replace(entry.comparison, finding="unclear", difference=0.01, low=-0.02, high=0.04)
     )
@@ -289,9 +279,7 @@ def test_long_replies_are_cut_with_a_note(promoted: ReportData) -> None:
 
 
 @pytest.mark.parametrize("character", ["<", "&", '"', "\u202e", "\x00", "\U0001f600", "\udfff"])
-def test_forty_replies_of_the_worst_text_stay_below_three_megabytes(
-    promoted: ReportData, character: str
-) -> None:
+def test_forty_replies_of_the_worst_text_stay_below_three_megabytes(promoted: ReportData, character: str) -> None:
     reply = character * 100_000
     samples = tuple(
         cases.sample(label, domain, i, Outcome.FAIL, reply=reply)
@@ -376,6 +364,4 @@ def test_summary_rows_are_plain_and_equal_to_the_table(promoted: ReportData) -> 
 def test_a_rate_of_zero_has_an_interval_by_clusters(promoted: ReportData) -> None:
     zero = dict(rates_of(promoted.models[0].result, ["structured_extraction"]))["structured_extraction"]
     assert (zero.mean, zero.low, zero.num_clusters, zero.by_wilson) == (0.0, 0.0, 40, True)
-    assert zero.high == pytest.approx(
-        1.959964**2 / (40 + 1.959964**2), abs=1e-6
-    )  # Wilson's bound for 0 of 40
+    assert zero.high == pytest.approx(1.959964**2 / (40 + 1.959964**2), abs=1e-6)  # Wilson's bound for 0 of 40

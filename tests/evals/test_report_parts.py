@@ -37,9 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_failures_come_first_and_take_turns(promoted: ReportData) -> None:
-    made = [
-        cases.sample("grpo", "tool_call", i, o) for i, o in enumerate([Outcome.PASS] * 4 + [Outcome.FAIL] * 2)
-    ]
+    made = [cases.sample("grpo", "tool_call", i, o) for i, o in enumerate([Outcome.PASS] * 4 + [Outcome.FAIL] * 2)]
     order = [s.trajectory.main.outcome.value[0] for s in in_turns(made) if s.trajectory.main]
     assert "".join(order) == "fpfppp"
     assert Counter(s.trajectory.id for s in in_turns(made)) == Counter(s.trajectory.id for s in made)
@@ -65,9 +63,7 @@ def test_families_add_up_to_the_pooled_comparison(promoted: ReportData) -> None:
     found = changes(promoted)
     assert found is not None
     whole = next(
-        e.comparison
-        for e in promoted.comparisons
-        if (e.candidate, e.reference, e.domain) == ("grpo", "base", "")
+        e.comparison for e in promoted.comparisons if (e.candidate, e.reference, e.domain) == ("grpo", "base", "")
     )
     assert whole.difference is not None
     assert sum(row.tasks for row in found.families) == whole.num_pairs
@@ -94,9 +90,7 @@ def test_models_judged_by_different_verifiers_are_not_set_against_each_other(pro
 def test_curves_are_those_of_the_events_after_a_resume(run: Path) -> None:
     curves = read_curves(read_events(run / "events.jsonl").records)
     assert list(curves) == ["sft", "grpo"]
-    assert curves["grpo"]["reward_mean"] == [
-        (float(s), cases.grpo_metrics(s)["reward_mean"]) for s in range(1, 17)
-    ]
+    assert curves["grpo"]["reward_mean"] == [(float(s), cases.grpo_metrics(s)["reward_mean"]) for s in range(1, 17)]
     assert [step for step, _ in curves["grpo"]["dev_pass_rate"]] == [4, 8, 12, 16]
 
 
@@ -106,9 +100,7 @@ def test_a_value_outside_its_healthy_range_is_marked(run: Path) -> None:
     outside = sum(cases.grpo_metrics(s)["zero_variance_group_frac"] > (high or 1) for s in range(1, 17))
     assert panels["Groups without variance"].num_alarms == outside > 0
     assert panels["Groups without variance"].healthy == "0 to 80"
-    titles = (
-        "Reward, mean|Entropy|KL to reference|Reply length|Truncated replies|Clipped tokens|Gradient norm"
-    )
+    titles = "Reward, mean|Entropy|KL to reference|Reply length|Truncated replies|Clipped tokens|Gradient norm"
     assert {*titles.split("|"), "Undecided verdicts", "Seconds a step"} <= panels.keys()
 
 

@@ -80,9 +80,7 @@ def test_domains_partition_a_suite() -> None:
 
 @given(st.lists(st.tuples(OUTCOMES, OUTCOMES), min_size=1, max_size=30), st.randoms(use_true_random=False))
 @settings(max_examples=60, deadline=None)
-def test_pairs_are_the_tasks_decided_on_both_sides(
-    rows: list[tuple[Outcome, Outcome]], random: object
-) -> None:
+def test_pairs_are_the_tasks_decided_on_both_sides(rows: list[tuple[Outcome, Outcome]], random: object) -> None:
     a = [record(i, x) for i, (x, _) in enumerate(rows)]
     b = [record(i, y) for i, (_, y) in enumerate(rows)]
     random.shuffle(b)  # type: ignore[attr-defined]

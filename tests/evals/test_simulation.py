@@ -25,10 +25,7 @@ TRIALS = 200
 
 
 def decisions(points: float, few_shot_points: float = -10.0, **harm: float) -> Counter[Decision]:
-    found = (
-        run_trial(World(), points, few_shot_points, harm, CONFIG, 77, trial).decision
-        for trial in range(TRIALS)
-    )
+    found = (run_trial(World(), points, few_shot_points, harm, CONFIG, 77, trial).decision for trial in range(TRIALS))
     return Counter(found)
 
 
@@ -76,9 +73,7 @@ def test_the_simulated_world_is_what_it_says() -> None:
     assert len(set(world.sizes)) > 5
     assert min(cluster_sizes(40, 32, 1.0)) >= 1
     for points in (-10.0, 3.0):
-        gain = population_mean(world, shift_for(world, points), world.change_sd) - population_mean(
-            world, 0, 0
-        )
+        gain = population_mean(world, shift_for(world, points), world.change_sd) - population_mean(world, 0, 0)
         assert gain == pytest.approx(points / 100, abs=1e-9)
     differences = [
         float((seen.passes["candidate"] - seen.passes["parent"]).mean())

@@ -74,9 +74,7 @@ def test_admission_while_others_are_in_flight() -> None:
     late = decoder.admit(prompts[1:2], [2], [400])  # grows the cache under the active slot
     torch.testing.assert_close(late[0], _full_logits(model, prompts[1].tolist()), rtol=0, atol=3e-4)
     logits = decoder.step(torch.tensor([11, 12, 13]))
-    torch.testing.assert_close(
-        logits[0], _full_logits(model, [*prompts[0].tolist(), 9, 11]), rtol=0, atol=3e-4
-    )
+    torch.testing.assert_close(logits[0], _full_logits(model, [*prompts[0].tolist(), 9, 11]), rtol=0, atol=3e-4)
     torch.testing.assert_close(logits[2], _full_logits(model, [*prompts[1].tolist(), 13]), rtol=0, atol=3e-4)
 
 
@@ -108,9 +106,7 @@ def test_the_tensors_a_decoder_reads_are_the_models(family: str, tied: bool) -> 
     expected = dict(model.state_dict())
     if tied:
         expected.pop("lm_head.weight")
-    found = {
-        name: t for name, t in make_decoder(model, dtype=torch.float32).tensors().items() if name in expected
-    }
+    found = {name: t for name, t in make_decoder(model, dtype=torch.float32).tensors().items() if name in expected}
     assert weights_digest(found) == weights_digest(expected)
 
 

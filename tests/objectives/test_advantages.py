@@ -27,9 +27,7 @@ def test_closed_forms() -> None:
         [0.75, -0.25, -0.25, -0.25],
         rtol=1e-14,
     )
-    np.testing.assert_allclose(
-        rloo_advantages(reward, group).advantage, [1, -1 / 3, -1 / 3, -1 / 3], rtol=1e-14
-    )
+    np.testing.assert_allclose(rloo_advantages(reward, group).advantage, [1, -1 / 3, -1 / 3, -1 / 3], rtol=1e-14)
 
 
 @given(REWARDS, st.integers(1, 5), st.randoms(use_true_random=False))
@@ -49,9 +47,7 @@ def test_groups_are_keyed_so_order_and_partial_groups_do_not_matter(rewards, num
 
 
 @given(REWARDS, st.data())
-def test_an_undecided_reply_leaves_the_mean_of_its_siblings(
-    rewards: list[float], data: st.DataObject
-) -> None:
+def test_an_undecided_reply_leaves_the_mean_of_its_siblings(rewards: list[float], data: st.DataObject) -> None:
     reward = np.array(rewards)
     decided = np.array(data.draw(st.lists(st.booleans(), min_size=len(rewards), max_size=len(rewards))))
     group = np.zeros(len(rewards), int)

@@ -52,9 +52,7 @@ def test_gradcheck_in_float64() -> None:
     assert torch.autograd.gradcheck(lambda x: token_logp(x, ids, 0.8, chunk_tokens=2), logits)
     assert torch.autograd.gradcheck(lambda x: token_logp_and_entropy(x, ids, 0.8, chunk_tokens=2), logits)
     hidden, weight = draw(5, 3, seed=1).requires_grad_(), draw(6, 3, seed=2).requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda h, w: linear_token_logp(h, w, ids, 1.3, chunk_tokens=2), (hidden, weight)
-    )
+    assert torch.autograd.gradcheck(lambda h, w: linear_token_logp(h, w, ids, 1.3, chunk_tokens=2), (hidden, weight))
 
 
 def test_linear_equals_logits_first_and_spares_what_needs_no_gradient() -> None:
@@ -125,9 +123,7 @@ def test_filtered_entries_give_finite_entropy_and_gradient() -> None:
     assert torch.isfinite(logits.grad).all()
     assert logits.grad[0, 2] == 0
     kept = torch.tensor([[1.0, 0.5, 0.0]], dtype=F64)
-    assert entropy.item() == pytest.approx(
-        token_logp_and_entropy(kept, torch.tensor([1]))[1].item(), rel=1e-14
-    )
+    assert entropy.item() == pytest.approx(token_logp_and_entropy(kept, torch.tensor([1]))[1].item(), rel=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -157,9 +153,7 @@ def test_filtered_logp_is_a_distribution_and_unfiltered_at_the_defaults() -> Non
     logits, every = draw(1, 30), torch.arange(30)
     rows = logits.expand(30, 30)
     assert filtered_logp(rows, every, 0.8, 10, 0.9).exp().sum().item() == pytest.approx(1, abs=1e-12)
-    torch.testing.assert_close(
-        filtered_logp(rows, every, 0.8), token_logp(rows, every, 0.8), rtol=0, atol=1e-14
-    )
+    torch.testing.assert_close(filtered_logp(rows, every, 0.8), token_logp(rows, every, 0.8), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])

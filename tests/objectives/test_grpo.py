@@ -175,9 +175,7 @@ def kl_case(seed: int, **config: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 @pytest.mark.parametrize("drift", [0.0, 1.0])
-def test_unbiased_kl_gradients_are_those_of_the_reverse_kl_on_and_off_policy(
-    estimator: str, drift: float
-) -> None:
+def test_unbiased_kl_gradients_are_those_of_the_reverse_kl_on_and_off_policy(estimator: str, drift: float) -> None:
     expected, reverse, _ = kl_case(3, kl_estimator=estimator, kl_gradient="unbiased", drift=drift)
     torch.testing.assert_close(expected, reverse, rtol=0, atol=1e-12)
 
@@ -212,9 +210,7 @@ def one_token(advantage: float, ratio: float, **config: Any) -> tuple[float, flo
         advantage=torch.tensor([advantage], dtype=F64),
         logp_rollout=old,
     )
-    loss = GRPO(clip_low=0.2, clip_high=0.3, **config)(
-        batch, PolicyOutputs(logp), Denominators.of([batch])
-    ).loss
+    loss = GRPO(clip_low=0.2, clip_high=0.3, **config)(batch, PolicyOutputs(logp), Denominators.of([batch])).loss
     loss.backward()
     assert logp.grad is not None
     return loss.item(), logp.grad.item()

@@ -53,9 +53,7 @@ class Faulty:
     def needs(self) -> frozenset[str]:
         return frozenset()
 
-    def __call__(
-        self, batch: TokenBatch, outputs: PolicyOutputs, denominators: Denominators
-    ) -> ObjectiveOutput:
+    def __call__(self, batch: TokenBatch, outputs: PolicyOutputs, denominators: Denominators) -> ObjectiveOutput:
         nll, mask = -outputs.logp, batch.mask
         if self.fault == "multiplies the mask":
             loss = (nll * mask).sum() / max(denominators.tokens, 1)

@@ -89,9 +89,7 @@ def rollouts(seed: int, *, off_policy: bool) -> dict[str, Tensor]:
     noise = torch.randn(3, B, T, generator=random, dtype=F64)
     with torch.no_grad():
         logp = Bigram()(ids[:, P - 1 : -1]).log_softmax(-1).gather(-1, ids[:, P:, None]).squeeze(-1)
-    reward = torch.randint(2, (B,), generator=random).double() + 0.1 * torch.randn(
-        B, generator=random, dtype=F64
-    )
+    reward = torch.randint(2, (B,), generator=random).double() + 0.1 * torch.randn(B, generator=random, dtype=F64)
     return {
         "ids": ids,
         "mask": torch.arange(T) < lengths[:, None],
@@ -196,9 +194,7 @@ TERMS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 def test_grpo(trl: SimpleNamespace, loss_type: str, normalisation: Any, terms: Any, off_policy: bool) -> None:
     rows = rollouts(5, off_policy=off_policy)
     want_loss, want_gradient = trl_grpo(trl, rows, loss_type=loss_type, **terms[0])
-    objective = GRPO(
-        clip_high=0.28, normalisation=normalisation, importance="prox", updates_per_step=2, **terms[1]
-    )
+    objective = GRPO(clip_high=0.28, normalisation=normalisation, importance="prox", updates_per_step=2, **terms[1])
     for micro_batches in (1, 3):
         loss, found = our_grpo(objective, rows, micro_batches=micro_batches)
         assert loss == pytest.approx(want_loss, abs=TOLERANCE)
@@ -258,9 +254,7 @@ def test_sft_over_accumulated_micro_batches(trl: SimpleNamespace, linear: bool) 
     keep = (torch.arange(P + T) >= P) & (torch.arange(P + T) < P + lengths[:, None])
     labels = ids.masked_fill(~keep, -100)
     theirs = Bigram()
-    parts = [
-        trl_sft(trl, theirs, ids[rows], labels[rows], int(keep.sum())) for rows in (slice(0, 1), slice(1, B))
-    ]
+    parts = [trl_sft(trl, theirs, ids[rows], labels[rows], int(keep.sum())) for rows in (slice(0, 1), slice(1, B))]
     want = torch.stack(parts).sum()
 
     ours = Bigram()

@@ -43,9 +43,7 @@ def test_one_picture_for_each_stage_and_group_none_of_them_blank(tmp_path: Path)
 
 def test_values_outside_the_healthy_range_are_marked_and_others_are_not(tmp_path: Path) -> None:
     def alarms(value: float) -> int:
-        path = plot_curves(
-            [StepMetrics("a", s, {"truncated_frac": value + s * 1e-4}) for s in range(9)], tmp_path
-        )[0]
+        path = plot_curves([StepMetrics("a", s, {"truncated_frac": value + s * 1e-4}) for s in range(9)], tmp_path)[0]
         colour = np.array([0xC2, 0x41, 0x0C]) / 255
         return int((np.abs(image.imread(path)[..., :3] - colour).max(axis=-1) < 0.02).sum())
 

@@ -46,9 +46,7 @@ ONE_OF_EACH: list[Event] = [
     StepMetrics("sft", 1, {"loss": 2.5, "lr": 1e-5, "tokens_trained": 640}),
     Progress("sft", "training", 1, 20, "steps"),
     CheckpointSaved(CheckpointRef("checkpoints/sft-20", "d1", "sft", 20, "base"), 123),
-    EvalFinished(
-        "sft", "structured_extraction", "gate", "d1", 200, 1, {"pass_rate": 0.5}, 3.5, "evals/a.json"
-    ),
+    EvalFinished("sft", "structured_extraction", "gate", "d1", 200, 1, {"pass_rate": 0.5}, 3.5, "evals/a.json"),
     GateDecided("sft", "d1", "base", Decision.PROMOTE, ("lower bound +0.041 > 0",), "evals/gate.json"),
     CheckpointPromoted("d1", "default", "run r1", "gate promoted"),
     IdentityProof("rl", 3, 4, True, 1.2e-6, 1e-4, "proved", 0.02),
@@ -278,9 +276,7 @@ def test_a_killed_writer_leaves_a_log_that_opens_again(tmp_path: Path) -> None:
     assert again.torn == b""
 
 
-def test_secrets_of_the_environment_never_reach_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_of_the_environment_never_reach_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_HUB_TOKEN", 'very"secret')
     with EventLog(tmp_path / "events.jsonl") as log:
         log.append(RunFailed("OSError", 'refused: very"secret', "https://u:very%20hidden@host/x"))

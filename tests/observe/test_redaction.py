@@ -33,9 +33,7 @@ def test_words_of_the_trade_are_no_secrets(key: str) -> None:
 def test_config_loses_secrets_and_nothing_else() -> None:
     config = {
         "model": {"path": "hub:org/model", "token": "abc", "pad_token": "<pad>"},
-        "judges": [
-            {"url": "https://bot:hunter22@judge.example/v1", "api_key": ["one", "two"], "max_tokens": 9}
-        ],
+        "judges": [{"url": "https://bot:hunter22@judge.example/v1", "api_key": ["one", "two"], "max_tokens": 9}],
         "token": None,
     }
     assert redact_config(config) == {

@@ -62,13 +62,7 @@ def test_config_and_origins_come_back(tmp_path: Path) -> None:
     assert (again.run_id, again.name, again.origins, again.config()) == ("r-1", "demo", ORIGINS, expected)
 
 
-_LEAVES = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text(st.characters(codec="utf-8"))
-)
+_LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8"))
 _CONFIGS = st.dictionaries(
     st.from_regex(r"[a-z_]{1,8}", fullmatch=True),
     st.recursive(

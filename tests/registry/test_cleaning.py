@@ -129,8 +129,6 @@ def test_a_folder_shared_by_two_rows_stays_if_either_must(world: World) -> None:
 def test_files_left_by_a_crash_while_cleaning_are_listed_again(world: World) -> None:
     finished_run(world)
     with world.registry.transaction(write=True) as connection:
-        connection.exec_driver_sql(
-            f"UPDATE checkpoints SET deleted_utc='x' WHERE digest='{digest_of('early')}'"
-        )
+        connection.exec_driver_sql(f"UPDATE checkpoints SET deleted_utc='x' WHERE digest='{digest_of('early')}'")
     assert deletable(clean(world.registry, apply=True)) == {"early", "rejected"}
     assert world.registry.checkpoint(digest_of("early")).deleted_utc == "x"

@@ -41,9 +41,7 @@ def test_two_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None
     assert [writer.wait(timeout=100) for writer in writers] == [0, 0]
     registry = Registry(path)
     changes = registry.promotions()
-    assert sorted(change.digest for change in changes) == [
-        f"{n}-{i:04d}" for n in ("left", "right") for i in range(12)
-    ]
+    assert sorted(change.digest for change in changes) == [f"{n}-{i:04d}" for n in ("left", "right") for i in range(12)]
     # Each change names the one before it: no two were made from the same state.
     assert [change.previous_digest for change in changes] == ["", *(change.digest for change in changes[:-1])]
 
@@ -77,9 +75,7 @@ def test_the_environment_chooses_the_registry(tmp_path: Path, monkeypatch: pytes
     assert Registry(f"sqlite:///{tmp_path}/other.sqlite").path == tmp_path / "other.sqlite"
 
 
-@pytest.mark.parametrize(
-    "url", ["postgresql://me:hunter22@host/db", "sqlite://", "sqlite:///:memory:", "what://"]
-)
+@pytest.mark.parametrize("url", ["postgresql://me:hunter22@host/db", "sqlite://", "sqlite:///:memory:", "what://"])
 def test_other_databases_are_refused_without_showing_a_password(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Registry(url)
@@ -95,9 +91,7 @@ def test_write_ahead_mode_is_on_and_foreign_keys_hold(world: World) -> None:
         assert open_connection.exec_driver_sql("PRAGMA foreign_keys").scalar_one() == 1
 
 
-def test_an_older_registry_is_migrated_forward_with_its_rows(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_registry_is_migrated_forward_with_its_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run("r1")
     ran: list[int] = []
 

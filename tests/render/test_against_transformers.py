@@ -58,9 +58,7 @@ def test_text_and_ids(
             }
             ours = renderer.text(messages[:count], tools, generation_prompt=generation_prompt).text
             assert ours == reference.apply_chat_template(dicts, tokenize=False, **options)
-            ids = reference.apply_chat_template(dicts, tokenize=True, return_dict=True, **options)[
-                "input_ids"
-            ]
+            ids = reference.apply_chat_template(dicts, tokenize=True, return_dict=True, **options)["input_ids"]
             assert renderer.tokenizer.encode(ours) == ids
 
 
@@ -80,9 +78,7 @@ def _stop_the_clock(monkeypatch: pytest.MonkeyPatch, renderer: Renderer) -> None
 @pytest.mark.parametrize(
     "text", ["naïve 🦜\n\n  two  spaces", "def f(x):\n\treturn x**2  # ∑", " lead", "日本語, עברית"]
 )
-def test_encode_and_decode(
-    renderer_of: RendererOf, reference_of: Callable[[str], Any], family: str, text: str
-) -> None:
+def test_encode_and_decode(renderer_of: RendererOf, reference_of: Callable[[str], Any], family: str, text: str) -> None:
     ours, reference = renderer_of(family).tokenizer, reference_of(family)
     ids = ours.encode(text)
     assert ids == reference.encode(text, add_special_tokens=False)
@@ -90,9 +86,7 @@ def test_encode_and_decode(
     assert ours.vocab_size >= len(reference)
 
 
-@pytest.mark.parametrize(
-    "template", ["qwen3_training", "gptoss_training", "llama3_training", "gemma3_training"]
-)
+@pytest.mark.parametrize("template", ["qwen3_training", "gptoss_training", "llama3_training", "gemma3_training"])
 def test_generation_spans(template: str) -> None:
     utils = pytest.importorskip("transformers.utils.chat_template_utils")
     from .conftest import trl_template

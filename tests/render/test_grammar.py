@@ -72,9 +72,7 @@ calls = st.lists(
     st.builds(ToolCallPart, names, st.dictionaries(st.text(max_size=8), json_values, max_size=3)), max_size=3
 )
 # Words between tags: text that holds a grammar's own markers is not what this property is about.
-plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>{}｜"), max_size=40).map(
-    str.strip
-)
+plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>{}｜"), max_size=40).map(str.strip)
 
 
 def free_of_tags(parts: list[ToolCallPart]) -> bool:
@@ -83,9 +81,7 @@ def free_of_tags(parts: list[ToolCallPart]) -> bool:
 
 def hermes(text: str, parts: list[ToolCallPart]) -> str:
     blocks = [
-        "<tool_call>\n"
-        + json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False)
-        + "\n</tool_call>"
+        "<tool_call>\n" + json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) + "\n</tool_call>"
         for c in parts
     ]
     return "\n".join([*([text] if text else []), *blocks])

@@ -64,9 +64,7 @@ def test_pad_token_declared_borrowed_and_from_the_model(tmp_path: Path) -> None:
     assert (declared.pad_token_id, declared.pad_is_declared) == (259, True)
     borrowed = load_tokenizer(tiny_folder(tmp_path / "b", config={"eos_token": END}))
     assert (borrowed.pad_token_id, borrowed.pad_is_declared) == (258, False)
-    model = load_tokenizer(
-        tiny_folder(tmp_path / "c", config={"eos_token": END}, generation={"pad_token_id": 256})
-    )
+    model = load_tokenizer(tiny_folder(tmp_path / "c", config={"eos_token": END}, generation={"pad_token_id": 256}))
     assert (model.pad_token_id, model.pad_is_declared) == (256, True)
 
 
@@ -81,9 +79,7 @@ def test_template_comes_from_its_file_then_the_config(tmp_path: Path) -> None:
     assert load_tokenizer(tiny_folder(tmp_path / "c", config=plain, template=None)).chat_template == "plain"
     assert load_tokenizer(tiny_folder(tmp_path / "d", template=None)).chat_template is None
     with pytest.raises(TemplateError, match="none is called 'default'"):
-        load_tokenizer(
-            tiny_folder(tmp_path / "e", config={**config, "chat_template": [{"name": "x"}]}, template=None)
-        )
+        load_tokenizer(tiny_folder(tmp_path / "e", config={**config, "chat_template": [{"name": "x"}]}, template=None))
 
 
 def test_digest_is_of_tokenizer_and_template(tmp_path: Path) -> None:

@@ -47,9 +47,7 @@ def test_sampled_ids_stay_although_they_would_encode_otherwise(tiny: Renderer) -
 
 def test_a_cut_reply_is_closed_by_an_injected_end_token(tiny: Renderer) -> None:
     prompt = tiny.prompt(QUESTION).ids
-    step = tiny.extend(
-        [*prompt, *tiny.tokenizer.encode("4")], (*QUESTION, Message.of(ASSISTANT, "4")), FOLLOW_UP
-    )
+    step = tiny.extend([*prompt, *tiny.tokenizer.encode("4")], (*QUESTION, Message.of(ASSISTANT, "4")), FOLLOW_UP)
     assert isinstance(step, Extension)
     assert step.closes_turn
     assert step.ids[0] == tiny.tokenizer.token_id("<|im_end|>")
@@ -171,9 +169,7 @@ text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30
 @given(st.lists(st.tuples(text, text), min_size=1, max_size=4))
 def test_masks_of_any_conversation(tiny: Renderer, exchanges: list[tuple[str, str]]) -> None:
     messages = tuple(
-        Message.of(role, said)
-        for pair in exchanges
-        for role, said in zip((USER, ASSISTANT), pair, strict=True)
+        Message.of(role, said) for pair in exchanges for role, said in zip((USER, ASSISTANT), pair, strict=True)
     )
     rendered = tiny.conversation(messages)
     trained = rendered.use == TokenUse.TRAINED

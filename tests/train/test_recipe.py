@@ -52,9 +52,7 @@ def test_shipped_recipes_load_and_survive_the_run_folder(path: Path, tmp_path: P
     again = load_recipe(tmp_path / "run" / "config.yaml")
     assert again.recipe == loaded.recipe
     assert {key for key, origin in loaded.origins.items() if origin == "default"} < set(loaded.origins)
-    assert f"name: {loaded.recipe.name}  # {path}:" in (tmp_path / "run" / "config.yaml").read_text(
-        encoding="utf-8"
-    )
+    assert f"name: {loaded.recipe.name}  # {path}:" in (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
 
 
 def test_quickstart_is_what_the_readme_promises() -> None:

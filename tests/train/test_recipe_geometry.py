@@ -21,9 +21,7 @@ from burnish.train.geometry import (
 from burnish.train.recipe import Recipe, load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-RATES = MachineRates(
-    100, 1_000, 50, params=10**8, kv_bytes_per_token=10_000, activation_bytes_per_token=10**5
-)
+RATES = MachineRates(100, 1_000, 50, params=10**8, kv_bytes_per_token=10_000, activation_bytes_per_token=10**5)
 LENGTHS = TokenLengths(prompt=140, example=50, reply=30, shared=40)
 
 
@@ -36,9 +34,7 @@ def recipe_with(**grpo: object) -> Recipe:
             "few_shot": {"candidates": 0},
             "sampling": {"max_tokens": 64},
             "guards": [],
-            "stages": [
-                {"kind": "grpo", "lr": 1e-5, "steps": 3, "prompts_per_step": 12, "group_size": 8, **grpo}
-            ],
+            "stages": [{"kind": "grpo", "lr": 1e-5, "steps": 3, "prompts_per_step": 12, "group_size": 8, **grpo}],
         }
     ).recipe
 
@@ -53,9 +49,7 @@ def test_counts_of_a_small_run_by_hand() -> None:
     assert grpo.trained_tokens == 3 * 12 * (140 + 8 * 30)
     assert final.sampled_tokens == 280 * 30
     micro_batches = math.ceil(12 * 380 / MICRO_BATCH_TOKENS)
-    assert grpo.text.startswith(
-        f"12 prompts x 8 samples -> 96 rollouts -> {micro_batches} micro-batches, 3 steps"
-    )
+    assert grpo.text.startswith(f"12 prompts x 8 samples -> 96 rollouts -> {micro_batches} micro-batches, 3 steps")
 
 
 def test_drawing_more_prompts_samples_more_and_trains_the_same() -> None:
@@ -71,12 +65,8 @@ def test_replies_are_never_counted_longer_than_they_may_be() -> None:
     assert geometry.phases[1].sampled_tokens == 3 * 96 * 64
 
 
-@given(
-    steps=st.integers(1, 50), prompts=st.integers(1, 50), group=st.integers(2, 16), updates=st.integers(1, 4)
-)
-def test_time_grows_with_work_and_is_the_sum_of_its_parts(
-    steps: int, prompts: int, group: int, updates: int
-) -> None:
+@given(steps=st.integers(1, 50), prompts=st.integers(1, 50), group=st.integers(2, 16), updates=st.integers(1, 4))
+def test_time_grows_with_work_and_is_the_sum_of_its_parts(steps: int, prompts: int, group: int, updates: int) -> None:
     recipe = recipe_with(steps=steps, prompts_per_step=prompts, group_size=group, updates_per_step=updates)
     more = recipe_with(steps=steps + 1, prompts_per_step=prompts, group_size=group, updates_per_step=updates)
     needed, needed_more = (estimate(derive_geometry(r, LENGTHS), RATES) for r in (recipe, more))
@@ -90,9 +80,7 @@ def test_memory_of_full_training_adapters_and_a_reference() -> None:
     full = estimate(geometry, RATES).num_bytes
     assert full["weights"] == full["gradients"] == 4e8
     assert full["optimiser"] == 8e8
-    adapters = estimate(
-        geometry, MachineRates(100, 1_000, 50, 10**8, 10_000, 10**5, trainable_frac=0.01)
-    ).num_bytes
+    adapters = estimate(geometry, MachineRates(100, 1_000, 50, 10**8, 10_000, 10**5, trainable_frac=0.01)).num_bytes
     assert adapters["optimiser"] == pytest.approx(8e6)
     assert adapters["weights"] == 4e8
     with_reference = derive_geometry(recipe_with(kl_coefficient=0.01), LENGTHS)
@@ -127,6 +115,4 @@ def test_dry_run_of_the_quick_start() -> None:
     assert "400 tasks in 60 clusters find" in text
     assert "time   about" in text
     assert "memory about" in text
-    assert "too few to find any difference" in dry_run_text(
-        load_recipe(recipe, ["tasks.gate=3"]).recipe, geometry
-    )
+    assert "too few to find any difference" in dry_run_text(load_recipe(recipe, ["tasks.gate=3"]).recipe, geometry)

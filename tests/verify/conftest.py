@@ -27,9 +27,7 @@ def _judge(
     task = bare_task(verifier.name, tools=tools)
     trajectory = reply_trajectory(task, reply)
     return asyncio.run(
-        verify_one(
-            verifier, task, Gold.seal(gold), trajectory, Artifacts(), deadline_s=deadline_s, retries=retries
-        )
+        verify_one(verifier, task, Gold.seal(gold), trajectory, Artifacts(), deadline_s=deadline_s, retries=retries)
     )
 
 

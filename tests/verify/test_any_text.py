@@ -19,8 +19,7 @@ from burnish.verify.slots import SlotRejected, committed_slot
 from burnish.verify.text import fold, is_null_reply, shown
 
 _GOLDS = {
-    name: [(case.gold, case.tools) for case in get_verifier(name).cases if case.want == "pass"]
-    for name in VERIFIERS
+    name: [(case.gold, case.tools) for case in get_verifier(name).cases if case.want == "pass"] for name in VERIFIERS
 }
 _FRAGMENTS = st.sampled_from(
     [
@@ -58,9 +57,7 @@ _FRAGMENTS = st.sampled_from(
 _TEXTS = st.one_of(
     st.text(st.characters(codec=None), max_size=80),
     st.lists(st.one_of(_FRAGMENTS, st.text(max_size=3)), max_size=20).map("".join),
-    st.recursive(st.one_of(st.none(), st.booleans(), st.floats(), st.text(max_size=5)), st.lists).map(
-        json.dumps
-    ),
+    st.recursive(st.one_of(st.none(), st.booleans(), st.floats(), st.text(max_size=5)), st.lists).map(json.dumps),
 )
 
 
@@ -97,12 +94,8 @@ _SECRET = "zqsecretzq"
         ("bfcl", {"call": {"name": _SECRET, "arguments": {"x": [_SECRET]}}}),
     ],
 )
-@pytest.mark.parametrize(
-    "reply", ["wrong", '{"city": 1}', '{"name": "f", "arguments": {"x": "y"}}', "null", "1"]
-)
-def test_a_verdict_never_quotes_the_gold(
-    judge: Callable[..., Verdict], name: str, gold: object, reply: str
-) -> None:
+@pytest.mark.parametrize("reply", ["wrong", '{"city": 1}', '{"name": "f", "arguments": {"x": "y"}}', "null", "1"])
+def test_a_verdict_never_quotes_the_gold(judge: Callable[..., Verdict], name: str, gold: object, reply: str) -> None:
     verdict = judge(get_verifier(name), gold, reply)
     assert verdict.outcome is Outcome.FAIL
     assert _SECRET not in dumps(verdict)
@@ -146,9 +139,7 @@ def _has_equal_keys(value: object) -> bool:
 
 
 @given(_JSON, _JSON)
-def test_json_equality_is_symmetric_and_agrees_with_python_up_to_bool_and_nfc(
-    left: object, right: object
-) -> None:
+def test_json_equality_is_symmetric_and_agrees_with_python_up_to_bool_and_nfc(left: object, right: object) -> None:
     assert json_equal(left, right) == json_equal(right, left)
     assert json_equal(left, left)
     if json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True):

@@ -31,15 +31,11 @@ def as_number(reply: str, gold: Any) -> bool:
 
 
 def lenient(reply: str, gold: Any) -> Any:
-    return {"half": 0.5, "more": 1.5, "np": np.float32(1.0), "npbool": np.bool_(True), "true": True}.get(
-        reply, 0
-    )
+    return {"half": 0.5, "more": 1.5, "np": np.float32(1.0), "npbool": np.bool_(True), "true": True}.get(reply, 0)
 
 
 def bad_scores(reply: str, gold: Any) -> Any:
-    return {"nan": float("nan"), "inf": float("inf"), "none": None, "text": "1.0", "complex": 1j}.get(
-        reply, 0.0
-    )
+    return {"nan": float("nan"), "inf": float("inf"), "none": None, "text": "1.0", "complex": 1j}.get(reply, 0.0)
 
 
 def always_raises(reply: str, gold: Any) -> float:

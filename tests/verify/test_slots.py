@@ -66,8 +66,6 @@ def test_null_replies(reply: str) -> None:
     assert is_null_reply(reply)
 
 
-@pytest.mark.parametrize(
-    "reply", ["0", "-", "+", "null", "{}", "[]", "answer", "?", "no", "Answer: 1", "<br>", "é"]
-)
+@pytest.mark.parametrize("reply", ["0", "-", "+", "null", "{}", "[]", "answer", "?", "no", "Answer: 1", "<br>", "é"])
 def test_short_answers_are_not_null(reply: str) -> None:
     assert not is_null_reply(reply)

@@ -83,9 +83,7 @@ def test_exact_types_and_numbers_by_value() -> None:
         ("Sure!", {"parsed": 0, "keys": 0, "fields": 0}),
     ],
 )
-def test_extraction_components_by_hand(
-    judge: Callable[..., Verdict], reply: str, components: dict[str, float]
-) -> None:
+def test_extraction_components_by_hand(judge: Callable[..., Verdict], reply: str, components: dict[str, float]) -> None:
     verdict = judge(StructuredExtraction(), {"value": {"a": 1, "b": {"c": 2}}}, reply)
     assert verdict.components == pytest.approx(components)
     assert verdict.score == (1.0 if components["fields"] == 1 else 0.0)
@@ -138,9 +136,7 @@ def test_schemas_are_strict(schema: dict[str, Any], value: object, fits: bool) -
 @pytest.mark.parametrize(
     "schema", [{"type": "nonsense"}, {"$ref": "https://example.org/s"}, {"items": {"$ref": "other.json"}}, 3]
 )
-def test_schemas_at_fault_are_refused_and_nothing_is_fetched(
-    schema: Any, judge: Callable[..., Verdict]
-) -> None:
+def test_schemas_at_fault_are_refused_and_nothing_is_fetched(schema: Any, judge: Callable[..., Verdict]) -> None:
     with pytest.raises(DataError):
         strict_validator(schema)
     verdict = judge(JsonSchema(), {"schema": schema}, "1")
@@ -170,9 +166,7 @@ def test_tolerance_is_relative_at_every_scale(judge: Callable[..., Verdict]) -> 
         assert judge(Numeric(), gold, "0").outcome is Outcome.FAIL
 
 
-@pytest.mark.parametrize(
-    "reply", ["1e999", "9" * 60_000, "\\boxed{" * 8_000, "Answer: " * 8_000, '"\\' * 30_000]
-)
+@pytest.mark.parametrize("reply", ["1e999", "9" * 60_000, "\\boxed{" * 8_000, "Answer: " * 8_000, '"\\' * 30_000])
 def test_expensive_texts_cost_little(judge: Callable[..., Verdict], reply: str) -> None:
     started = time.process_time()
     for verifier, gold in ((Numeric(), 1), (StructuredExtraction(), {"value": {"a": 1}})):

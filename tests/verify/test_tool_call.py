@@ -129,11 +129,7 @@ def test_share_of_arguments_by_hand(judge: Callable[..., Verdict]) -> None:
 @cache
 def _rows(folder: Path) -> list[tuple[str, ToolSpec, dict[str, list[Any]]]]:
     def lines(name: str) -> list[Any]:
-        return [
-            json.loads(line)
-            for line in (folder / "bfcl" / name).read_text("utf-8").splitlines()
-            if line.strip()
-        ]
+        return [json.loads(line) for line in (folder / "bfcl" / name).read_text("utf-8").splitlines() if line.strip()]
 
     answers = {row["id"]: row["ground_truth"][0] for row in lines("possible_answer/simple_python.json")}
     rows = []
@@ -172,9 +168,7 @@ def _changed(value: Any) -> Any:
     return {**value, "zq": 1}
 
 
-def _perturbed(
-    name: str, arguments: dict[str, Any], accepted: dict[str, list[Any]]
-) -> Iterator[tuple[str, Any, Any]]:
+def _perturbed(name: str, arguments: dict[str, Any], accepted: dict[str, list[Any]]) -> Iterator[tuple[str, Any, Any]]:
     yield "another name", name + "_2", arguments
     yield "an invented argument", name, {**arguments, "zq_extra": 1}
     for parameter, value in arguments.items():

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 @click.command("chat")
 @click.argument("model")
 @click.option("--system", help="A system message.")
-@click.option(
-    "--max-tokens", default=256, show_default=True, type=click.IntRange(min=1), help="Longest reply."
-)
+@click.option("--max-tokens", default=256, show_default=True, type=click.IntRange(min=1), help="Longest reply.")
 @click.option("--unpromoted", is_flag=True, help="Talk to a checkpoint that no gate has promoted.")
 def command(model: str, system: str | None, max_tokens: int, unpromoted: bool) -> None:
     """Talk to MODEL (a folder, file, hub name, package:NAME or checkpoint digest).

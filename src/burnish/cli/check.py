@@ -101,9 +101,7 @@ def _check_domain(name: str, as_json: bool) -> int:
     return _finish("domain", data, findings, lines, as_json)
 
 
-def _finish(
-    kind: str, data: Mapping[str, object], findings: list[str], lines: list[str], as_json: bool
-) -> int:
+def _finish(kind: str, data: Mapping[str, object], findings: list[str], lines: list[str], as_json: bool) -> int:
     found = {"kind": kind, **data, "findings": findings, "ok": not findings}
     emit(f"check-{kind}", found, "\n".join(lines), as_json=as_json)
     return int(ExitCode.BAD_INPUT if findings else ExitCode.OK)

@@ -19,9 +19,7 @@ def command(apply: bool, as_json: bool) -> None:
     from burnish.registry.registry import Registry
 
     plan = clean(Registry(), apply=apply)
-    rows = [
-        (item.kind, item.run_id, format_bytes(item.num_bytes), item.why, item.path) for item in plan.delete
-    ]
+    rows = [(item.kind, item.run_id, format_bytes(item.num_bytes), item.why, item.path) for item in plan.delete]
     total = format_bytes(plan.num_bytes)
     if not rows:
         text = "nothing to delete"

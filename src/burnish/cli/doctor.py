@@ -97,9 +97,7 @@ def _advice(data: dict[str, Any]) -> list[Advice]:
     if machine["memory_available_bytes"] < MIN_MEMORY_GIB * 2**30:
         have = machine["memory_available_bytes"] / 2**30
         advice.append(
-            Advice(
-                f"{have:.1f} GiB of memory are free, the quick start wants {MIN_MEMORY_GIB}", "close programs"
-            )
+            Advice(f"{have:.1f} GiB of memory are free, the quick start wants {MIN_MEMORY_GIB}", "close programs")
         )
     if machine["disk_free_bytes"] < MIN_DISK_GIB * 2**30:
         have = machine["disk_free_bytes"] / 2**30
@@ -113,9 +111,7 @@ def _advice(data: dict[str, Any]) -> list[Advice]:
         if not data["tools"][name]:
             advice.append(Advice(f"no program {name}: {use}", fix))
     if not data["sandbox_namespaces"]:
-        advice.append(
-            Advice("user namespaces are off: sandboxes need them", "sysctl user.max_user_namespaces=10000")
-        )
+        advice.append(Advice("user namespaces are off: sandboxes need them", "sysctl user.max_user_namespaces=10000"))
     return advice
 
 
@@ -125,10 +121,7 @@ def _text(data: dict[str, Any], advice: list[Advice]) -> str:
     speed = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
     sizes = ", ".join(f"{use} {_params(count)}" for use, count in data["largest_params"].items())
     tokens = data["tokens_per_s"]
-    gpus = (
-        ", ".join(f"{gpu['name']} ({gpu['memory_bytes'] / 2**30:.0f} GiB)" for gpu in machine["gpus"])
-        or "none"
-    )
+    gpus = ", ".join(f"{gpu['name']} ({gpu['memory_bytes'] / 2**30:.0f} GiB)" for gpu in machine["gpus"]) or "none"
     flags = " ".join(machine["cpu_flags"]) or "no vector units named"
     lines = [
         f"processor  {machine['cpu_model']}, {machine['cores']:g} cores, {flags}",

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     "--samples", default=1, show_default=True, type=click.IntRange(min=1), help="Replies a task; 1 is greedy."
 )
 @set_option
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Also write every task's outcome to this JSON file."
-)
+@click.option("--out", type=click.Path(path_type=Path), help="Also write every task's outcome to this JSON file.")
 @json_option
 def command(
     model: str,

@@ -18,9 +18,7 @@ from burnish.core.errors import ConfigError, ExitCode
 @click.option("--split", default="gate", show_default=True, help="gate, development or final.")
 @set_option
 @json_option
-def command(
-    candidate: str, parent: str, recipe: Path, split: str, overrides: tuple[str, ...], as_json: bool
-) -> int:
+def command(candidate: str, parent: str, recipe: Path, split: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """Judge CANDIDATE; exit code 3 unless the answer is PROMOTE.
 
     The answer is written into the registry where the candidate is registered there.

@@ -17,9 +17,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Write over a key: stages.0.lr=1e-5."
 )
-channel_option = click.option(
-    "--channel", default="default", show_default=True, help="Which live checkpoint is meant."
-)
+channel_option = click.option("--channel", default="default", show_default=True, help="Which live checkpoint is meant.")
 
 
 def recipe_option(command: F) -> F:

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @click.option("--max-tokens", type=click.IntRange(min=2), help="Length to which rows would be cut, tokens.")
 @set_option
 @json_option
-def command(
-    target: Path, model: str | None, max_tokens: int | None, overrides: tuple[str, ...], as_json: bool
-) -> int:
+def command(target: Path, model: str | None, max_tokens: int | None, overrides: tuple[str, ...], as_json: bool) -> int:
     """Check TARGET, a recipe (.yaml) or a file of rows (.jsonl), against the model's chat template.
 
     Exit code 2 where something forbids training; the offending row is shown.
@@ -36,9 +34,7 @@ def command(
     return int(ExitCode.OK if report.ok else ExitCode.BAD_INPUT)
 
 
-def _of_recipe(
-    path: Path, overrides: tuple[str, ...], model: str | None, max_tokens: int | None
-) -> PreflightReport:
+def _of_recipe(path: Path, overrides: tuple[str, ...], model: str | None, max_tokens: int | None) -> PreflightReport:
     from burnish.train.prepare import preflight_recipe
     from burnish.train.recipe import load_recipe
 
@@ -47,9 +43,7 @@ def _of_recipe(
     return preflight_recipe(load_recipe(path, overrides).recipe, path.parent, max_tokens=max_tokens)
 
 
-def _of_rows(
-    path: Path, overrides: tuple[str, ...], model: str | None, max_tokens: int | None
-) -> PreflightReport:
+def _of_rows(path: Path, overrides: tuple[str, ...], model: str | None, max_tokens: int | None) -> PreflightReport:
     from burnish.data.preflight import preflight
     from burnish.data.sources import load_conversations
     from burnish.models.load import resolve_model
@@ -57,13 +51,9 @@ def _of_rows(
     from burnish.render.tokenizer import load_tokenizer
 
     if overrides:
-        raise ConfigError(
-            "--set with a file of rows", where="the command line", fix="--set belongs to recipes"
-        )
+        raise ConfigError("--set with a file of rows", where="the command line", fix="--set belongs to recipes")
     rows = load_conversations(path)  # the file first: a fault there costs no loading
     if model is None:
-        raise ConfigError(
-            "no model given", where="the command line", fix=f"burnish preflight {path} --model MODEL"
-        )
+        raise ConfigError("no model given", where="the command line", fix=f"burnish preflight {path} --model MODEL")
     renderer = Renderer(load_tokenizer(resolve_model(find_model(model))))
     return preflight(rows, renderer, max_tokens=max_tokens)

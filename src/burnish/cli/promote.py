@@ -21,8 +21,6 @@ def command(digest: str, channel: str, reason: str, unpromoted: bool, as_json: b
     from burnish.core.codec import to_plain
     from burnish.registry.registry import Registry
 
-    record = Registry().promote(
-        digest, by=getpass.getuser(), reason=reason, channel=channel, unpromoted_ok=unpromoted
-    )
+    record = Registry().promote(digest, by=getpass.getuser(), reason=reason, channel=channel, unpromoted_ok=unpromoted)
     text = f"{record.digest[:12]} is live in channel {record.channel!r}: {record.statement}"
     emit("promote", to_plain(record), text, as_json=as_json)

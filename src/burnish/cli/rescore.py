@@ -12,9 +12,7 @@ from burnish.cli.output import emit
 
 @click.command("rescore")
 @click.argument("run")
-@click.option(
-    "--verifier", "names", multiple=True, help="Verifier to apply; default: those of the run's domains."
-)
+@click.option("--verifier", "names", multiple=True, help="Verifier to apply; default: those of the run's domains.")
 @json_option
 def command(run: str, names: tuple[str, ...], as_json: bool) -> None:
     """Judge the stored trajectories of RUN (a folder or run id) again.
@@ -29,9 +27,7 @@ def command(run: str, names: tuple[str, ...], as_json: bool) -> None:
     lines = []
     for summary in summaries:
         old = ", ".join(summary.old_versions)
-        lines.append(
-            f"{summary.verifier}: version {old} -> {summary.new_version}, {summary.num_trajectories} replies"
-        )
+        lines.append(f"{summary.verifier}: version {old} -> {summary.new_version}, {summary.num_trajectories} replies")
         lines += [f"  {change}: {count}" for change, count in sorted(summary.changed.items())]
         lines += [f"    {example}" for example in summary.examples]
         lines.append("  no outcome changed" if not summary.changed else f"  kept in {summary.output}")

@@ -33,9 +33,7 @@ def command(
     With --resume, RECIPE may be left out: the run's own is used.
     """
     if resume and out is None:
-        raise ConfigError(
-            "--resume without --out", where="the command line", fix="name the run's folder by --out"
-        )
+        raise ConfigError("--resume without --out", where="the command line", fix="name the run's folder by --out")
     if recipe is None:
         if not resume or out is None:
             raise ConfigError("no recipe given", where="the command line", fix="burnish run RECIPE")

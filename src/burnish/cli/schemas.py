@@ -55,9 +55,7 @@ def outputs() -> list[Output]:
             rates=list[_rate()],  # type: ignore[misc]  # a model made at run time
             out=str | None,
         ),
-        _output(
-            "gate", "the decision and all it rests on", decision=Decision, recorded=bool, gate=GateDecision
-        ),
+        _output("gate", "the decision and all it rests on", decision=Decision, recorded=bool, gate=GateDecision),
         _output("compare", "by domain, `all` first", a=str, b=str, comparisons=dict[str, Comparison]),
         _output("promote", "what is live now", **get_type_hints(PromotionRecord)),
         _output("rollback", "what is live now", **get_type_hints(PromotionRecord)),

@@ -15,9 +15,7 @@ from burnish.core.errors import ConfigError
 @click.argument("verifier")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--deadline", "deadline_s", type=float, help="Seconds that one verdict may take.")
-@click.option(
-    "--json", expose_value=False, is_flag=True, help="Errors as JSON too; verdicts are JSON anyway."
-)
+@click.option("--json", expose_value=False, is_flag=True, help="Errors as JSON too; verdicts are JSON anyway.")
 def command(verifier: str, file: Path, deadline_s: float | None) -> None:
     """Score FILE, rows of `gold` and `reply` (or `task` and `reply`), with VERIFIER.
 
@@ -28,9 +26,7 @@ def command(verifier: str, file: Path, deadline_s: float | None) -> None:
     from burnish.verify.score_file import score_file
 
     if deadline_s is not None and not deadline_s > 0:
-        raise ConfigError(
-            f"--deadline {deadline_s} is not above 0", where="the command line", fix="give seconds"
-        )
+        raise ConfigError(f"--deadline {deadline_s} is not above 0", where="the command line", fix="give seconds")
     for verdict in score_file(get_verifier(verifier), file, deadline_s=deadline_s or DEFAULT_DEADLINE_S):
         click.echo(_line(verdict))
 

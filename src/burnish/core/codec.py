@@ -109,13 +109,9 @@ def loads(cls: type[T], line: str, *, where: str = "") -> T:
     try:
         data = json.loads(line)
     except json.JSONDecodeError as error:
-        raise DataError(
-            f"not JSON: {error.msg} at column {error.colno}", where=where, fix="mend the line"
-        ) from None
+        raise DataError(f"not JSON: {error.msg} at column {error.colno}", where=where, fix="mend the line") from None
     if not isinstance(data, dict):
-        raise DataError(
-            f"expected a JSON object, found {type(data).__name__}", where=where, fix="mend the line"
-        )
+        raise DataError(f"expected a JSON object, found {type(data).__name__}", where=where, fix="mend the line")
     return decode(cls, data, where=where)
 
 
@@ -156,9 +152,7 @@ def _build_union(choices: tuple[Any, ...], value: Any, path: str) -> Any:
         return None
     if isinstance(value, dict) and "kind" in value:
         for choice in choices:
-            if is_dataclass(choice) and any(
-                f.name == "kind" and f.default == value["kind"] for f in fields(choice)
-            ):
+            if is_dataclass(choice) and any(f.name == "kind" and f.default == value["kind"] for f in fields(choice)):
                 return _build(choice, value, path)
     errors = []
     for choice in choices:
@@ -198,9 +192,7 @@ def _build_sequence(hint: Any, origin: Any, value: Any, path: str) -> Any:
     if origin is tuple:
         if len(args) != len(value):
             raise ValueError(f"{path}: expected {len(args)} entries, found {len(value)}")
-        return tuple(
-            _build(a, item, f"{path}[{i}]") for i, (a, item) in enumerate(zip(args, value, strict=True))
-        )
+        return tuple(_build(a, item, f"{path}[{i}]") for i, (a, item) in enumerate(zip(args, value, strict=True)))
     return [_build(args[0] if args else Any, item, f"{path}[{i}]") for i, item in enumerate(value)]
 
 
@@ -208,6 +200,4 @@ def _build_mapping(hint: Any, value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise TypeError(f"{path}: expected an object, found {type(value).__name__}")
     args = get_args(hint)
-    return {
-        key: _build(args[1] if len(args) == 2 else Any, item, f"{path}.{key}") for key, item in value.items()
-    }
+    return {key: _build(args[1] if len(args) == 2 else Any, item, f"{path}.{key}") for key, item in value.items()}

@@ -245,9 +245,7 @@ def walk_keys(cls: type[Config]) -> Iterator[tuple[str, ...]]:
 def effective(config: Config) -> dict[str, Any]:
     """Plain data that builds an equal configuration; keys without effect, which it refuses, are left out."""
     data: dict[str, Any] = {}
-    for name in sorted(
-        type(config).model_fields, key=lambda name: name != "kind"
-    ):  # kind first, as people do
+    for name in sorted(type(config).model_fields, key=lambda name: name != "kind"):  # kind first, as people do
         value = getattr(config, name)
         if isinstance(value, tuple):
             data[name] = [effective(item) if isinstance(item, Config) else item for item in value]
@@ -264,9 +262,7 @@ def effective(config: Config) -> dict[str, Any]:
 
 def provenance(config: Config, tree: Tree) -> dict[str, str]:
     """For every leaf of `effective`, in order: `stages.2.lr` -> `file:line`, `--set ...` or `default`."""
-    return {
-        ".".join(map(str, path)): tree.origins.get(path, DEFAULT) for path in _leaves(effective(config), ())
-    }
+    return {".".join(map(str, path)): tree.origins.get(path, DEFAULT) for path in _leaves(effective(config), ())}
 
 
 def _leaves(node: Any, path: KeyPath) -> Iterator[KeyPath]:

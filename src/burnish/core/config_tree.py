@@ -61,9 +61,7 @@ def load_tree(path: str | Path) -> Tree:
     text = _read(Path(path))
     loaded = _parse(text, str(path))
     if loaded is None:
-        raise ConfigError(
-            "the file holds no keys", where=str(path), fix="write a recipe; burnish init makes one"
-        )
+        raise ConfigError("the file holds no keys", where=str(path), fix="write a recipe; burnish init makes one")
     if not isinstance(loaded, dict):
         raise ConfigError(
             f"a recipe is a mapping of keys to values, not a {_kind(loaded)}",
@@ -78,13 +76,9 @@ def _read(path: Path) -> str:
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        raise ConfigError(
-            f"there is no file {path}", where=str(path.parent.resolve()), fix="check the path"
-        ) from None
+        raise ConfigError(f"there is no file {path}", where=str(path.parent.resolve()), fix="check the path") from None
     except OSError as error:
-        raise ConfigError(
-            f"cannot read {path}: {error.strerror}", where=str(path), fix="check the path"
-        ) from None
+        raise ConfigError(f"cannot read {path}: {error.strerror}", where=str(path), fix="check the path") from None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -131,9 +125,7 @@ def _plain(node: Any, path: KeyPath, source: str, origins: dict[KeyPath, str]) -
         for key, value in node.items():
             line = _line_of(node, key)
             if not isinstance(key, str):
-                raise ConfigError(
-                    f"the key {key!r} is not text", where=f"{source}:{line}", fix="put it in quotes"
-                )
+                raise ConfigError(f"the key {key!r} is not text", where=f"{source}:{line}", fix="put it in quotes")
             origins[(*path, key)] = f"{source}:{line}"
             plain[str(key)] = _plain(value, (*path, str(key)), source, origins)
         return plain
@@ -186,9 +178,7 @@ def apply_overrides(tree: Tree, assignments: Iterable[str]) -> Tree:
         origin = f"--set {assignment}"
         pieces = re.sub(r"\[(\d+)\]", r".\1", key.strip()).split(".")
         if not equals or not all(pieces):
-            raise ConfigError(
-                f"{assignment!r} is not KEY=VALUE", where=origin, fix="write --set stages.0.lr=1e-5"
-            )
+            raise ConfigError(f"{assignment!r} is not KEY=VALUE", where=origin, fix="write --set stages.0.lr=1e-5")
         path, parent = _descend(data, pieces, origin, origins)
         for known in [known for known in origins if known[: len(path)] == path]:
             del origins[known]

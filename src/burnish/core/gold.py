@@ -38,9 +38,7 @@ class Gold:
         Raises: DataError where the payload is not plain JSON (NaN and infinities are refused).
         """
         try:
-            text = json.dumps(
-                payload, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")
-            )
+            text = json.dumps(payload, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
             return cls(text.encode("utf-8"))
         except (TypeError, ValueError) as error:
             raise DataError(

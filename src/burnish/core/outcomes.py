@@ -78,9 +78,7 @@ def _models_fault(meaning: str, *, exploit: bool = False) -> OutcomeRule:
     return OutcomeRule(Outcome.FAIL, True, True, True, False, False, exploit, meaning)
 
 
-def _our_fault(
-    meaning: str, *, retry: bool = True, exploit: bool = False, lengths: bool = True
-) -> OutcomeRule:
+def _our_fault(meaning: str, *, retry: bool = True, exploit: bool = False, lengths: bool = True) -> OutcomeRule:
     return OutcomeRule(Outcome.UNDECIDED, False, False, lengths, True, retry, exploit, meaning)
 
 

@@ -49,9 +49,7 @@ class Verifier(Protocol):
     @property
     def cases(self) -> Sequence[VerifierCase]: ...
 
-    async def verify(
-        self, task: Task, gold: Gold, trajectory: Trajectory, artifacts: Artifacts
-    ) -> Verdict: ...
+    async def verify(self, task: Task, gold: Gold, trajectory: Trajectory, artifacts: Artifacts) -> Verdict: ...
 
 
 # --- environment and tools --------------------------------------------------------------------------

@@ -167,9 +167,7 @@ class Task:
     ) -> Task:
         """A task with its content-hash id."""
         task_id = content_id(prompt=prompt, env=env, verifier=verifier, domain=domain, tools=tools)
-        return cls(
-            task_id, prompt, env, verifier, domain, split, cluster, source, licence, difficulty, tools, tags
-        )
+        return cls(task_id, prompt, env, verifier, domain, split, cluster, source, licence, difficulty, tools, tags)
 
 
 def content_id(**content: Any) -> str:
@@ -257,9 +255,7 @@ class Verdict:
     def __post_init__(self) -> None:
         decided = self.outcome is not Outcome.UNDECIDED
         if decided != (self.score is not None):
-            raise ValueError(
-                f"a verdict has a score iff it is decided: {self.outcome} with score {self.score}"
-            )
+            raise ValueError(f"a verdict has a score iff it is decided: {self.outcome} with score {self.score}")
         if self.score is not None and not np.isfinite(self.score):
             raise ValueError(f"a verdict's score is finite, not {self.score}")
 

@@ -29,9 +29,7 @@ def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
                 fix="truncate or drop it first, or raise the token limit",
             )
     bins: list[list[int]] = []
-    room: list[
-        tuple[int, int]
-    ] = []  # (free tokens, bin), sorted: the fullest that fits is found by bisection
+    room: list[tuple[int, int]] = []  # (free tokens, bin), sorted: the fullest that fits is found by bisection
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         length = lengths[index]
         position = bisect_left(room, (length, -1))

@@ -178,16 +178,12 @@ class _Collector:
         self._spans = self._ended = 0
         self._uses_tools = False
 
-    def note(
-        self, severity: Severity, problem: Problem, row: Conversation, rendered: Rendered | None = None
-    ) -> None:
+    def note(self, severity: Severity, problem: Problem, row: Conversation, rendered: Rendered | None = None) -> None:
         key = (severity, problem.code)
         known = self._found.get(key)
         if known is None:
             mask = picture(rendered, self.renderer.tokenizer, max_tokens_a_run=24) if rendered else ""
-            self._found[key] = Finding(
-                severity, problem.code, problem.message, row.where, _excerpt(row), mask
-            )
+            self._found[key] = Finding(severity, problem.code, problem.message, row.where, _excerpt(row), mask)
             return
         if row.where in (known.where, *known.also):
             return
@@ -235,9 +231,7 @@ class _Collector:
             self.note(Severity.ERROR, Problem("nothing_left_to_train", error.what), row)
             return
         if cut.lost_tokens:
-            message = (
-                f"cut to {max_tokens} of {len(rendered.ids)} tokens, it loses {cut.lost_tokens} trained ones"
-            )
+            message = f"cut to {max_tokens} of {len(rendered.ids)} tokens, it loses {cut.lost_tokens} trained ones"
             message += f" and the end of {cut.lost_ends} turns" if cut.lost_ends else ""
             self.note(Severity.WARNING, Problem("truncated", message), row)
 

@@ -38,9 +38,7 @@ def _check_roles(messages: Sequence[Message]) -> Iterator[Problem]:
         if message.role is not Role.SYSTEM:
             before = message
     if messages[-1].role is not Role.ASSISTANT:
-        yield Problem(
-            "wrong_roles", f"the row ends with a {messages[-1].role} message: there is no answer to train"
-        )
+        yield Problem("wrong_roles", f"the row ends with a {messages[-1].role} message: there is no answer to train")
 
 
 def _wrong_role(before: Message | None, message: Message, index: int) -> str:

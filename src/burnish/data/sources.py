@@ -259,9 +259,7 @@ def _text(value: dict[str, Any], where: str) -> str:
 def _only(value: dict[str, Any], allowed: set[str], where: str) -> None:
     extra = sorted(key for key in set(value) - allowed - {"role", "content"} if value[key] is not None)
     if extra:
-        raise DataError(
-            f"a {value['role']} message has no {extra}", where=where, fix="remove them, or mend the role"
-        )
+        raise DataError(f"a {value['role']} message has no {extra}", where=where, fix="remove them, or mend the role")
 
 
 def _plain_parts(value: dict[str, Any], where: str) -> tuple[Part, ...]:

@@ -65,6 +65,17 @@ class Domain(ABC):
         Raises: DataError where the split cannot give that many distinct tasks.
         """
 
+    def limit(self, split: Split) -> int | None:
+        """How many tasks a split has; None where there is no end of them."""
+        return None
+
+    def labelled(self, count: int, seed: int) -> list[Example]:
+        """`count` training examples whose demonstrations may be shown to the model.
+
+        Raises: DataError where there are fewer.
+        """
+        return self.generate(Split.TRAIN, count, seed)
+
 
 def distinct_examples(
     build: Callable[[int, int], Example], count: int, *, where: str, max_attempts: int = 50

@@ -59,15 +59,11 @@ class Bfcl(Domain):
             raise DataError(f"bfcl: count={count} is odd", where="domain bfcl", fix="give an even count")
         loaded = load_bfcl(self._folder, per_set=count // 2, seed=seed)
         if isinstance(loaded, NotAvailable):
-            raise DataError(
-                loaded.reason, where="domain bfcl", fix=f"set {DATA_VARIABLE} to the data's folder"
-            )
+            raise DataError(loaded.reason, where="domain bfcl", fix=f"set {DATA_VARIABLE} to the data's folder")
         return loaded
 
 
-def load_bfcl(
-    folder: Path | None = None, *, per_set: int = 100, seed: int = 0
-) -> list[Example] | NotAvailable:
+def load_bfcl(folder: Path | None = None, *, per_set: int = 100, seed: int = 0) -> list[Example] | NotAvailable:
     """`per_set` rows of each of the two categories, or why there are none.
 
     `folder` holds `simple_python.json`, `irrelevance.json` and `possible_answer/`; by default it is looked
@@ -79,12 +75,8 @@ def load_bfcl(
     if found is None or not found.is_dir():
         return NotAvailable(f"no folder {found or 'bfcl'}: set {DATA_VARIABLE}, or give the folder")
     calls = _rows(found / "simple_python.json")
-    answers = {
-        row["id"]: row["ground_truth"] for row in _rows(found / "possible_answer" / "simple_python.json")
-    }
-    examples = [
-        _example(row, _only_call(row, answers)) for row in _chosen(calls, per_set, seed, "simple_python")
-    ]
+    answers = {row["id"]: row["ground_truth"] for row in _rows(found / "possible_answer" / "simple_python.json")}
+    examples = [_example(row, _only_call(row, answers)) for row in _chosen(calls, per_set, seed, "simple_python")]
     others = _chosen(_rows(found / "irrelevance.json"), per_set, seed, "irrelevance")
     return examples + [_example(row, None) for row in others]
 
@@ -102,9 +94,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"cannot read {path.name}: {error}", where=str(path), fix="fetch the data again"
-        ) from None
+        raise DataError(f"cannot read {path.name}: {error}", where=str(path), fix="fetch the data again") from None
 
 
 def _chosen(rows: list[dict[str, Any]], count: int, seed: int, purpose: str) -> list[dict[str, Any]]:
@@ -117,9 +107,7 @@ def _only_call(row: dict[str, Any], answers: dict[str, Any]) -> dict[str, Any]:
     """Name and accepted values of a row's one expected call."""
     calls = answers.get(row["id"], [])
     if len(calls) != 1 or len(calls[0]) != 1:
-        raise DataError(
-            f"row {row['id']} has no single expected call", where=row["id"], fix="fetch the data again"
-        )
+        raise DataError(f"row {row['id']} has no single expected call", where=row["id"], fix="fetch the data again")
     ((name, accepted),) = calls[0].items()
     return {"name": name, "arguments": accepted}
 
@@ -155,7 +143,5 @@ def _first(choices: list[Any]) -> Any:
     if isinstance(choice, list):
         return [_first([item]) for item in choice]
     if isinstance(choice, dict):
-        return {
-            key: _first(inner) for key, inner in choice.items() if isinstance(inner, list) and "" not in inner
-        }
+        return {key: _first(inner) for key, inner in choice.items() if isinstance(inner, list) and "" not in inner}
     return choice

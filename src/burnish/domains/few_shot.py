@@ -43,8 +43,7 @@ def few_shot_candidates(
         attempt += 1
         if attempt > 20 * count:  # a few examples have only so many orders
             raise DataError(
-                f"{len(train_examples)} training examples give {len(made)} distinct few-shot prompts, "
-                f"{count} wanted",
+                f"{len(train_examples)} training examples give {len(made)} distinct few-shot prompts, {count} wanted",
                 where=domain.name,
                 fix="give more training examples, or ask for fewer candidates",
             )

@@ -38,9 +38,7 @@ def get_domain(name: str) -> Domain:
             f"domain {path!r} cannot be imported: {error}", where=name, fix="give an importable module:Class"
         ) from None
     if not (isinstance(factory, type) and issubclass(factory, Domain)):
-        raise ConfigError(
-            f"{path} is not a domain", where=name, fix="name a subclass of burnish.domains.base.Domain"
-        )
+        raise ConfigError(f"{path} is not a domain", where=name, fix="name a subclass of burnish.domains.base.Domain")
     return factory()
 
 

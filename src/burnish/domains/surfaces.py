@@ -81,9 +81,7 @@ def draw_time(random: Random) -> Surface:
     return Surface(f"{_on_dial(hour)}{minutes} {'am' if hour < 12 else 'pm'}", value)
 
 
-def draw_money(
-    random: Random, amounts: tuple[float, ...], currencies: tuple[str, ...] | None = None
-) -> Money:
+def draw_money(random: Random, amounts: tuple[float, ...], currencies: tuple[str, ...] | None = None) -> Money:
     """One of the amounts, in a currency drawn from those given (all by default)."""
     currency = random.choice(currencies or tuple(_CURRENCIES))
     amount = random.choice(amounts)

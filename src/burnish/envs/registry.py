@@ -64,7 +64,5 @@ def _imported(path: str) -> Callable[[], Environment]:
             fix="give an importable module:Class",
         ) from None
     if not callable(factory):
-        raise ConfigError(
-            f"{path} is not callable", where=path, fix="name a class, or a function without arguments"
-        )
+        raise ConfigError(f"{path} is not callable", where=path, fix="name a class, or a function without arguments")
     return factory  # type: ignore[no-any-return]

@@ -221,9 +221,7 @@ def compare(
     )
 
 
-def _problem(
-    candidate: SuiteResult, reference: SuiteResult, pairs: Paired, name: str, config: GateConfig
-) -> str:
+def _problem(candidate: SuiteResult, reference: SuiteResult, pairs: Paired, name: str, config: GateConfig) -> str:
     """Why a comparison cannot decide, or ''."""
     if candidate.split not in (Split.GATE, Split.FINAL):
         return f"the {candidate.split} set has already been used to choose; only gate and final sets decide"
@@ -257,9 +255,7 @@ def _conclude(
     if harm:
         return Decision.REJECT, tuple(harm)
     seen = {guard.name for guard in guards}
-    doubt = [
-        f"the comparison with the {c.reference} is unusable: {c.problem}" for c in comparisons if c.problem
-    ]
+    doubt = [f"the comparison with the {c.reference} is unusable: {c.problem}" for c in comparisons if c.problem]
     doubt += [f"guard {name} is missing" for name in config.required_guards if name not in seen]
     doubt += [f"guard {g.name} is unusable: {g.problem}" for g in guards if g.status == "unusable"]
     doubt += [f"not shown to be better than the {c.reference}" for c in comparisons if c.finding == "unclear"]

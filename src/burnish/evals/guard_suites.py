@@ -18,7 +18,7 @@ from burnish.core.codec import decode, encode
 from burnish.core.gold import Gold
 from burnish.core.outcomes import OUTCOME_TABLE, Outcome
 from burnish.core.protocols import Sampling
-from burnish.core.types import Split, Task, Trajectory
+from burnish.core.types import Task, Trajectory
 from burnish.domains.guards import guard_examples, held_out_passages
 from burnish.evals.guards import DEFAULT_GUARDS, GuardResult, GuardSpec, guard_result
 from burnish.observe.disk import atomic_write
@@ -119,9 +119,7 @@ class GuardRunner:
         jobs = [Job(task, gold, 1) for task, gold in items]
         groups = await self._driver.run(jobs, sampling, stage=f"guard/{name}", step=0)
         value = _log_length if name == "response_length" else _passed
-        return GuardValues(
-            name, {task.id: value(group[0]) for (task, _), group in zip(items, groups, strict=True)}
-        )
+        return GuardValues(name, {task.id: value(group[0]) for (task, _), group in zip(items, groups, strict=True)})
 
     def results(self, base: dict[str, GuardValues], new: dict[str, GuardValues]) -> list[GuardResult]:
         """Each guard's items under both models."""
@@ -130,9 +128,7 @@ class GuardRunner:
         for name, values in new.items():
             before = base[name].values
             ids = sorted(values.values)
-            found.append(
-                guard_result(specs[name], ids, [before.get(i) for i in ids], [values.values[i] for i in ids])
-            )
+            found.append(guard_result(specs[name], ids, [before.get(i) for i in ids], [values.values[i] for i in ids]))
         return found
 
 
@@ -149,10 +145,7 @@ def _log_length(trajectory: Trajectory) -> float | None:
     return math.log(trajectory.num_sampled)
 
 
-def user_suite(
-    name: str, margin: float, items: Sequence[tuple[Task, Gold]], max_tokens: int
-) -> UserGuardSuite:
+def user_suite(name: str, margin: float, items: Sequence[tuple[Task, Gold]], max_tokens: int) -> UserGuardSuite:
     """A user's guard: pass rate on their tasks, with their margin."""
     spec = GuardSpec(name, "pass rate", margin, len(items))
-    kept = tuple((task, gold) for task, gold in items if task.split is not Split.TRAIN)
-    return UserGuardSuite(spec, kept, max_tokens)
+    return UserGuardSuite(spec, tuple(items), max_tokens)

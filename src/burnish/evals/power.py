@@ -65,9 +65,7 @@ class PairedDesign:
         Raises: ValueError where |delta| exceeds the discordance, which no pair of models can show.
         """
         if abs(delta) > self.discordance:
-            raise ValueError(
-                f"a difference of {delta} needs at least that discordance, not {self.discordance}"
-            )
+            raise ValueError(f"a difference of {delta} needs at least that discordance, not {self.discordance}")
         return math.sqrt(self.design_effect * (self.discordance - delta**2) / self.num_tasks)
 
     def power(self, delta: float) -> float:

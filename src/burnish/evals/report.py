@@ -171,9 +171,7 @@ def text_summary(data: ReportData) -> str:
     for model in data.models:
         cells = []
         for _, rate in rates_of(model.result, domains):
-            interval = (
-                "" if rate.low is None or rate.high is None else f" {percent_range(rate.low, rate.high)}"
-            )
+            interval = "" if rate.low is None or rate.high is None else f" {percent_range(rate.low, rate.high)}"
             cells.append(f"{percent(rate.mean):>8}{interval}".ljust(28))
         lines.append(f"{model.label:<{width}}{''.join(cells)}".rstrip())
     return "\n".join(visible(line) for line in lines)

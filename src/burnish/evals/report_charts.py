@@ -157,9 +157,7 @@ def line_panel(
         at = [(x.at(step), y.at(value)) for step, value in one.points]
         alarms = [p for p, (_, value) in zip(at, one.points, strict=True) if _outside(value, low, high)]
         dots = at if len(at) <= _MAX_MARKED_POINTS else []
-        lines.append(
-            Line(one.label, one.tone, _svg_points(at), tuple(dots), tuple(alarms), one.points[-1][1])
-        )
+        lines.append(Line(one.label, one.tone, _svg_points(at), tuple(dots), tuple(alarms), one.points[-1][1]))
     return Panel(
         title=title,
         unit=unit,
@@ -207,12 +205,8 @@ def stacked_panel(title: str, unit: str, series: Sequence[Series], *, meaning: s
     areas = []
     for one in series:
         above = [b + value for b, (_, value) in zip(below, one.points, strict=True)]
-        edge = [
-            (x.at(s + side), y.at(v)) for s, v in zip(steps, below, strict=True) for side in (-half, half)
-        ]
-        upper = [
-            (x.at(s + side), y.at(v)) for s, v in zip(steps, above, strict=True) for side in (-half, half)
-        ]
+        edge = [(x.at(s + side), y.at(v)) for s, v in zip(steps, below, strict=True) for side in (-half, half)]
+        upper = [(x.at(s + side), y.at(v)) for s, v in zip(steps, above, strict=True) for side in (-half, half)]
         total = sum(value for _, value in one.points)
         areas.append(Area(one.label, one.tone, _svg_points([*edge, *reversed(upper)]), total))
         below = above

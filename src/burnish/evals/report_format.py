@@ -39,9 +39,7 @@ def cut(text: str, limit: int) -> tuple[str, str]:
     """The first `limit` characters, and a note of what was left out ('' where nothing was)."""
     if len(text) <= limit:
         return text, ""
-    return text[
-        :limit
-    ], f"first {count(limit)} of {count(len(text))} characters; all of them are in report.json"
+    return text[:limit], f"first {count(limit)} of {count(len(text))} characters; all of them are in report.json"
 
 
 def count(number: float) -> str:

@@ -104,9 +104,7 @@ def samples_of(data: ReportData) -> Samples:
             found = [s for s in data.samples if s.task.domain == domain and s.label == label]
             if found:
                 groups.append(_group(domain, label, found))
-    elsewhere = [
-        (label, sum(s.label == label for s in data.samples)) for label in labels if label not in shown
-    ]
+    elsewhere = [(label, sum(s.label == label for s in data.samples)) for label in labels if label not in shown]
     return Samples(tuple(groups), tuple(elsewhere))
 
 
@@ -137,9 +135,7 @@ def _card(sample: Sample) -> SampleCard:
     budget, prompt = _PROMPT_LIMIT, []
     pieces = [(words(message.role.value), message_text(message)) for message in task.prompt]
     if task.tools:
-        tools = [
-            {"name": t.name, "description": t.description, "parameters": t.parameters} for t in task.tools
-        ]
+        tools = [{"name": t.name, "description": t.description, "parameters": t.parameters} for t in task.tools]
         pieces.append(("tools", fact(tools)))
     for title, whole in pieces:
         text, note = cut(whole, budget)

@@ -133,9 +133,7 @@ def _unconfirmed(data: ReportData, released: StageEntry) -> list[str]:
 
 def _sentences(reasons: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(
-        f"{reason[:1].upper()}{reason[1:]}{'' if reason.endswith('.') else '.'}"
-        for reason in reasons
-        if reason
+        f"{reason[:1].upper()}{reason[1:]}{'' if reason.endswith('.') else '.'}" for reason in reasons if reason
     )
 
 
@@ -180,9 +178,7 @@ def overview(data: ReportData) -> tuple[Tile, ...]:
         guards = stage.gate.guards
         held = sum(guard.status == "holds" for guard in guards)
         tone = "good" if held == len(guards) else "bad"
-        tiles.append(
-            Tile("guards that hold", f"{held} of {len(guards)}", f"at the gate of {stage.name}", tone)
-        )
+        tiles.append(Tile("guards that hold", f"{held} of {len(guards)}", f"at the gate of {stage.name}", tone))
     tiles.append(Tile("wall time", duration(sum(data.cost.seconds.values())), f"seed {data.seed}"))
     return tuple(tiles)
 
@@ -245,11 +241,7 @@ def few_shot_facts(few_shot: Mapping[str, Any]) -> list[tuple[str, str]]:
         for domain, number in chosen.items():
             rates = rates_by_domain.get(domain) or ()
             took = "the plain prompt: no candidate beat it" if number == -1 else f"candidate {fact(number)}"
-            rivals = (
-                f"; first round of {len(rates)}: {', '.join(percent(rate) for rate in rates)}"
-                if rates
-                else ""
-            )
+            rivals = f"; first round of {len(rates)}: {', '.join(percent(rate) for rate in rates)}" if rates else ""
             facts.append((words(str(domain)), took + rivals))
     known = {"chosen", "first_round"} if isinstance(chosen, Mapping) else set()
     return facts + [(words(name), fact(value)) for name, value in few_shot.items() if name not in known]

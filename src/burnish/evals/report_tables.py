@@ -306,9 +306,7 @@ def gate_rows(stage: StageEntry) -> tuple[DifferenceRow, ...]:
     """The comparisons of a stage's gate, on its gate set."""
     if stage.gate is None:
         return ()
-    return difference_rows(
-        [LabelledComparison(stage.name, c.reference, "", c) for c in stage.gate.comparisons]
-    )
+    return difference_rows([LabelledComparison(stage.name, c.reference, "", c) for c in stage.gate.comparisons])
 
 
 # --- guards -----------------------------------------------------------------------------------------

@@ -35,9 +35,7 @@ class TaskRecord:
     def __post_init__(self) -> None:
         n = len(self.outcomes)
         if not n or not n == len(self.scores) == len(self.reply_tokens) == len(self.stop_reasons):
-            raise ValueError(
-                f"task {self.task_id}: outcomes, scores, tokens and stops need one entry a sample"
-            )
+            raise ValueError(f"task {self.task_id}: outcomes, scores, tokens and stops need one entry a sample")
         for outcome, score in zip(self.outcomes, self.scores, strict=True):
             if (outcome is Outcome.UNDECIDED) != (score is None):
                 raise ValueError(f"task {self.task_id}: a sample has a score iff it is decided")
@@ -206,8 +204,7 @@ def _refuse_different_judges(x: TaskRecord, y: TaskRecord, where: str) -> None:
         )
     if (x.domain, x.cluster) != (y.domain, y.cluster):
         raise RunError(
-            f"task {x.task_id} is in {x.domain}/{x.cluster} on one side and in "
-            f"{y.domain}/{y.cluster} on the other",
+            f"task {x.task_id} is in {x.domain}/{x.cluster} on one side and in {y.domain}/{y.cluster} on the other",
             where=where,
             fix="evaluate both models on the same task files",
         )

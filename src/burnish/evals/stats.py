@@ -111,9 +111,7 @@ def wilson_interval(passes: int, trials: int, confidence: float = 0.95) -> Inter
     Source: Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
     """
     if not 0 <= passes <= trials or trials == 0:
-        raise ValueError(
-            f"Wilson's interval needs 0 <= passes <= trials and a trial, not {passes} of {trials}"
-        )
+        raise ValueError(f"Wilson's interval needs 0 <= passes <= trials and a trial, not {passes} of {trials}")
     z = normal_quantile(0.5 + confidence / 2)
     p = passes / trials
     scale = 1 + z**2 / trials
@@ -207,9 +205,7 @@ def cluster_bootstrap(
     return Interval(mean, float(mean + low), float(mean + high), confidence)
 
 
-def intracluster_correlation(
-    values: ArrayLike, clusters: Sequence[str], strata: Sequence[str] | None = None
-) -> float:
+def intracluster_correlation(values: ArrayLike, clusters: Sequence[str], strata: Sequence[str] | None = None) -> float:
     """The analysis-of-variance estimate of the correlation of values in one cluster; 0 where nothing varies.
 
     Negative estimates are returned as they are: they say "no sign of clustering".
@@ -218,17 +214,13 @@ def intracluster_correlation(
     """
     x = np.asarray(values, dtype=np.float64)
     parts = _strata(values, clusters, strata)
-    between = sum(
-        float((part.sums**2 / part.sizes).sum() - part.sizes.sum() * part.mean**2) for part in parts
-    )
+    between = sum(float((part.sums**2 / part.sizes).sum() - part.sizes.sum() * part.mean**2) for part in parts)
     within = float(x @ x) - sum(float((part.sums**2 / part.sizes).sum()) for part in parts)
     df_between = sum(part.num_clusters - 1 for part in parts)
     df_within = len(x) - sum(part.num_clusters for part in parts)
     if df_between == 0 or df_within == 0:
         raise ValueError("intra-cluster correlation needs two clusters in a stratum, and one with two values")
-    size = (
-        sum(float(part.sizes.sum() - (part.sizes**2).sum() / part.sizes.sum()) for part in parts) / df_between
-    )
+    size = sum(float(part.sizes.sum() - (part.sizes**2).sum() / part.sizes.sum()) for part in parts) / df_between
     ms_between, ms_within = between / df_between, within / df_within
     total = ms_between + (size - 1) * ms_within
     return (ms_between - ms_within) / total if total > 0 else 0.0

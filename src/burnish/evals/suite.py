@@ -23,7 +23,6 @@ from burnish.core.types import Message, Split, Task, Trajectory, content_id
 from burnish.evals.results import SuiteResult, TaskRecord
 from burnish.observe.disk import atomic_write
 from burnish.rollout.driver import Driver, Job, check_fault_budget
-from burnish.verify.registry import get_verifier
 
 Items = Sequence[tuple[Task, Gold]]
 
@@ -82,9 +81,7 @@ class SuiteRunner:
         self._cache = cache
         self._max_undecided_frac = max_undecided_frac
 
-    def has(
-        self, suite: Suite, sampling: Sampling, *, model_digest: str, prompt: str, num_samples: int = 1
-    ) -> bool:
+    def has(self, suite: Suite, sampling: Sampling, *, model_digest: str, prompt: str, num_samples: int = 1) -> bool:
         """Whether the cache holds this result already."""
         path = self._path(suite, sampling, model_digest, prompt, num_samples)
         return path is not None and path.is_file()
@@ -132,9 +129,7 @@ class SuiteRunner:
             atomic_write(path, json.dumps(body, ensure_ascii=True).encode("ascii"))
         return SuiteRun(result, kept, from_cache=False)
 
-    def _path(
-        self, suite: Suite, sampling: Sampling, model_digest: str, prompt: str, num_samples: int
-    ) -> Path | None:
+    def _path(self, suite: Suite, sampling: Sampling, model_digest: str, prompt: str, num_samples: int) -> Path | None:
         if self._cache is None:
             return None
         engine: EngineCapabilities = self._driver.engine.capabilities()
@@ -149,7 +144,7 @@ class SuiteRunner:
             model=model_digest,
             engine=f"{engine.name}/{engine.dtype}",
             rendering=self._driver.renderer.describe(),
-            verifiers=[f"{name}@{get_verifier(name).version}" for name in names],
+            verifiers=[f"{name}@{self._driver.verifier(name).version}" for name in names],
             # Sampled decoding depends on the run's seed; greedy does not.
             seed=0 if sampling.temperature == 0.0 else self._driver.run_seed,
         )

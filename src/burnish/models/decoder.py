@@ -38,9 +38,7 @@ class Decoder(Protocol):
     def num_active(self) -> int: ...
     def load(self, state: Mapping[str, Tensor]) -> None: ...
     def tensors(self) -> dict[str, Tensor]: ...
-    def admit(
-        self, prompts: Sequence[NDArray[np.int32]], copies: Sequence[int], reserve: Sequence[int]
-    ) -> Tensor: ...
+    def admit(self, prompts: Sequence[NDArray[np.int32]], copies: Sequence[int], reserve: Sequence[int]) -> Tensor: ...
     def step(self, tokens: Tensor) -> Tensor: ...
     def release(self, slots: Sequence[int]) -> list[int]: ...
     def flush(self) -> None: ...
@@ -87,9 +85,7 @@ class FastDecoder:
 
     continuous = True
 
-    def __init__(
-        self, model: Any, *, dtype: torch.dtype, max_prefixes: int = 8, min_prefix_tokens: int = 16
-    ) -> None:
+    def __init__(self, model: Any, *, dtype: torch.dtype, max_prefixes: int = 8, min_prefix_tokens: int = 16) -> None:
         config = model.config
         if config.model_type not in FAST_ARCHITECTURES:
             raise ModelError(
@@ -100,9 +96,7 @@ class FastDecoder:
         self.num_layers: int = config.num_hidden_layers
         self.num_heads: int = config.num_attention_heads
         self.num_kv: int = config.num_key_value_heads
-        self.head_dim: int = (
-            getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        )
+        self.head_dim: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.eps: float = config.rms_norm_eps
         self.tied: bool = bool(config.tie_word_embeddings)
         self.max_context_tokens: int = config.max_position_embeddings
@@ -145,16 +139,12 @@ class FastDecoder:
                 _Layer(
                     norm_attn=take(at + "input_layernorm.weight").clone(),
                     qkv=torch.cat([take(f"{attn}{p}_proj.weight") for p in "qkv"]).t().contiguous(),
-                    qkv_bias=None
-                    if biases[0] is None
-                    else torch.cat([take(f"{attn}{p}_proj.bias") for p in "qkv"]),
+                    qkv_bias=None if biases[0] is None else torch.cat([take(f"{attn}{p}_proj.bias") for p in "qkv"]),
                     q_norm=optional(attn + "q_norm.weight"),
                     k_norm=optional(attn + "k_norm.weight"),
                     out=take(attn + "o_proj.weight").t().contiguous(),
                     norm_mlp=take(at + "post_attention_layernorm.weight").clone(),
-                    gate_up=torch.cat([take(mlp + "gate_proj.weight"), take(mlp + "up_proj.weight")])
-                    .t()
-                    .contiguous(),
+                    gate_up=torch.cat([take(mlp + "gate_proj.weight"), take(mlp + "up_proj.weight")]).t().contiguous(),
                     down=take(mlp + "down_proj.weight").t().contiguous(),
                 )
             )
@@ -205,9 +195,7 @@ class FastDecoder:
         half = x.shape[-1] // 2
         return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
 
-    def _project_qkv(
-        self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project_qkv(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x [N, hidden] -> rotated q [N, H, D], rotated k [N, K, D], v [N, K, D]."""
         h = self._rms(x, layer.norm_attn)
         qkv = h @ layer.qkv if layer.qkv_bias is None else torch.addmm(layer.qkv_bias, h, layer.qkv)
@@ -247,9 +235,7 @@ class FastDecoder:
         )
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
         x = self._embed[torch.from_numpy(np.concatenate(pieces).astype(np.int64))]
-        kv = [
-            torch.empty(self.num_layers, 2, self.num_kv, n, self.head_dim, dtype=self.dtype) for n in lengths
-        ]
+        kv = [torch.empty(self.num_layers, 2, self.num_kv, n, self.head_dim, dtype=self.dtype) for n in lengths]
         for index, layer in enumerate(self._layers):
             q, k, v = self._project_qkv(layer, x, cos, sin)
             attended = torch.empty(len(x), self.num_heads * self.head_dim, dtype=self.dtype)
@@ -292,9 +278,7 @@ class FastDecoder:
 
     def _best_prefix(self, ids: NDArray[np.int32]) -> _Prefix | None:
         """The longest cached prefix that `ids` begins with and goes beyond."""
-        fits = [
-            p for p in self._prefixes if len(p.ids) < len(ids) and np.array_equal(p.ids, ids[: len(p.ids)])
-        ]
+        fits = [p for p in self._prefixes if len(p.ids) < len(ids) and np.array_equal(p.ids, ids[: len(p.ids)])]
         return max(fits, key=lambda p: len(p.ids), default=None)
 
     def _learn_prefixes(self, prompts: Sequence[NDArray[np.int32]]) -> None:
@@ -325,9 +309,7 @@ class FastDecoder:
             del self._prefixes[: -self._max_prefixes]
 
     @torch.no_grad()
-    def admit(
-        self, prompts: Sequence[NDArray[np.int32]], copies: Sequence[int], reserve: Sequence[int]
-    ) -> Tensor:
+    def admit(self, prompts: Sequence[NDArray[np.int32]], copies: Sequence[int], reserve: Sequence[int]) -> Tensor:
         """Prefill prompts into new slots (each prompt into `copies[i]` of them), computing each once.
 
         `reserve[i]`: tokens that may follow. Returns logits [sum(copies), V] of each new slot's next token,
@@ -458,9 +440,7 @@ class TransformersDecoder:
         own = self.tensors()
         missing = sorted(set(own) - set(state))
         if missing:
-            raise ModelError(
-                f"weights lack {missing[0]!r} ({len(missing)} tensors)", fix="pass the whole state"
-            )
+            raise ModelError(f"weights lack {missing[0]!r} ({len(missing)} tensors)", fix="pass the whole state")
         for name, tensor in own.items():
             tensor.copy_(state[name].detach())
 
@@ -482,9 +462,7 @@ class TransformersDecoder:
         return len(self._mask)
 
     @torch.no_grad()
-    def admit(
-        self, prompts: Sequence[NDArray[np.int32]], copies: Sequence[int], reserve: Sequence[int]
-    ) -> Tensor:
+    def admit(self, prompts: Sequence[NDArray[np.int32]], copies: Sequence[int], reserve: Sequence[int]) -> Tensor:
         """Prefill a wave, left-padded; see `FastDecoder.admit`. Refused while slots are active."""
         if self.num_active:
             raise RuntimeError("a wave decoder admits only when it is empty")
@@ -548,9 +526,7 @@ class TransformersDecoder:
 def make_decoder(model: Any, *, dtype: torch.dtype) -> Decoder:
     """The fast decoder where the architecture has one, else the transformers decoder."""
     config = model.config
-    plain = getattr(config, "sliding_window", None) in (None, 0) or not getattr(
-        config, "use_sliding_window", True
-    )
+    plain = getattr(config, "sliding_window", None) in (None, 0) or not getattr(config, "use_sliding_window", True)
     if config.model_type in FAST_ARCHITECTURES and plain and config.hidden_act == "silu":
         return FastDecoder(model, dtype=dtype)
     return TransformersDecoder(model, dtype=dtype)

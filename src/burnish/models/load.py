@@ -108,9 +108,7 @@ def _checked_folder(folder: Path, source: str) -> Path:
     if not list(folder.glob("*.safetensors")):
         pickled = sorted(p.name for p in [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")])
         what = f"only pickled weights ({pickled[0]}), which run code when read" if pickled else "no weights"
-        raise ModelError(
-            f"{source!r} has {what}", where=str(folder), fix="convert the weights to safetensors"
-        )
+        raise ModelError(f"{source!r} has {what}", where=str(folder), fix="convert the weights to safetensors")
     config = json.loads((folder / "config.json").read_text("utf-8"))
     if "auto_map" in config:
         raise ModelError(
@@ -209,9 +207,7 @@ def load_transformers(folder: Path, *, dtype: torch.dtype = torch.float32) -> An
             fix="save or download the model again",
         ) from None
     missing = [
-        name
-        for name in info["missing_keys"]
-        if name != "lm_head.weight" or not model.config.tie_word_embeddings
+        name for name in info["missing_keys"] if name != "lm_head.weight" or not model.config.tie_word_embeddings
     ]
     if missing:
         raise ModelError(

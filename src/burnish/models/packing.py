@@ -47,9 +47,7 @@ class PackedRows:
     num_tokens: int
 
 
-def build_trees(
-    sequences: Sequence[NDArray[np.int32]], prefix_tokens: Sequence[int], *, share: bool
-) -> list[Tree]:
+def build_trees(sequences: Sequence[NDArray[np.int32]], prefix_tokens: Sequence[int], *, share: bool) -> list[Tree]:
     """Group sequences whose first `prefix_tokens[i]` ids are equal; with `share` off, each is its own tree."""
     grouped: dict[tuple[int, bytes] | int, list[int]] = {}
     for index, (ids, length) in enumerate(zip(sequences, prefix_tokens, strict=True)):

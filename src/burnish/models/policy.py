@@ -48,9 +48,7 @@ class Policy:
     `autocast`: run the forward pass of training in bf16 (weights stay in `dtype`).
     """
 
-    def __init__(
-        self, model: Any, folder: Path, *, lora: LoraSpec | None = None, autocast: bool = False
-    ) -> None:
+    def __init__(self, model: Any, folder: Path, *, lora: LoraSpec | None = None, autocast: bool = False) -> None:
         self.folder = folder
         self.lora = lora
         self.autocast = autocast
@@ -58,9 +56,7 @@ class Policy:
         self.model = _with_lora(model, lora) if lora is not None else model
         text_config = model.config.get_text_config()
         sliding = (
-            getattr(text_config, "sliding_window", None)
-            if getattr(text_config, "use_sliding_window", True)
-            else None
+            getattr(text_config, "sliding_window", None) if getattr(text_config, "use_sliding_window", True) else None
         )
         self.can_share_prefixes = model.config.model_type in TREE_ARCHITECTURES and not sliding
 
@@ -140,9 +136,7 @@ class Policy:
         return [lay_out(rows[i : i + rows_at_once]) for i in range(0, len(rows), rows_at_once)]
 
     @torch.no_grad()
-    def score(
-        self, sequences: Sequence[NDArray[np.int32]], *, temperature: float = 1.0
-    ) -> list[NDArray[np.float64]]:
+    def score(self, sequences: Sequence[NDArray[np.int32]], *, temperature: float = 1.0) -> list[NDArray[np.float64]]:
         """Log-probability of every token given those before it, [T] each, first entry NaN."""
         out = [np.full(len(ids), np.nan) for ids in sequences]
         for packed in self.pack(sequences, [1] * len(sequences), row_tokens=512, rows_at_once=4):
@@ -196,9 +190,7 @@ def _with_lora(model: Any, lora: LoraSpec) -> Any:
             where="model.lora.target_modules",
             fix="choose among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj",
         )
-    config = LoraConfig(
-        r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.target_modules), lora_dropout=0.0
-    )
+    config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.target_modules), lora_dropout=0.0)
     return get_peft_model(model, config).eval()
 
 
@@ -212,9 +204,7 @@ def merged_state(model: Any) -> dict[str, Tensor]:
     base = model.get_base_model()
     for name, module in base.named_modules():
         if isinstance(module, LoraLayer):
-            deltas[f"{name}.weight"] = sum(
-                module.get_delta_weight(adapter) for adapter in module.active_adapters
-            )
+            deltas[f"{name}.weight"] = sum(module.get_delta_weight(adapter) for adapter in module.active_adapters)
     for name, tensor in base.state_dict().items():
         if ".lora_" in name:
             continue

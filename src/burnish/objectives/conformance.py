@@ -125,9 +125,7 @@ def _check_mask(objective: Objective, seed: int) -> str:
             return torch.where(batch.mask, value, poison)
 
         values = {name: spoil(getattr(batch, name)) for name in _OPTIONAL if name in objective.needs}
-        dirty = TokenBatch(
-            batch.ids, batch.sequence, batch.group, spoil(batch.sequence_tokens), batch.mask, **values
-        )
+        dirty = TokenBatch(batch.ids, batch.sequence, batch.group, spoil(batch.sequence_tokens), batch.mask, **values)
         other, other_gradient = _run(objective, dirty, spoil(logp), spoil(entropy))
         if other != loss or not torch.equal(other_gradient, gradient):
             return f"{poison} under the mask changes the loss from {loss:.6g} to {other:.6g}, or the gradient"

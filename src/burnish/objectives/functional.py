@@ -24,9 +24,7 @@ from torch.autograd.function import once_differentiable
 CHUNK_TOKENS = 128
 
 
-def token_logp(
-    logits: Tensor, ids: Tensor, temperature: float = 1.0, *, chunk_tokens: int = CHUNK_TOKENS
-) -> Tensor:
+def token_logp(logits: Tensor, ids: Tensor, temperature: float = 1.0, *, chunk_tokens: int = CHUNK_TOKENS) -> Tensor:
     """Log-probability of each id under softmax(logits / temperature).
 
     Shapes: `logits` [N, V], `ids` int64 [N] -> [N], float32 (float64 for float64 logits).
@@ -90,9 +88,7 @@ def filter_logits(logits: Tensor, temperature: float = 1.0, top_k: int = 0, top_
     return x
 
 
-def filtered_logp(
-    logits: Tensor, ids: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
-) -> Tensor:
+def filtered_logp(logits: Tensor, ids: Tensor, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0) -> Tensor:
     """Log-probability of each id under the filtered distribution (`filter_logits`); -inf for what it removes.
 
     The ratio of a policy that samples with top-k or top-p needs this one on both sides.
@@ -186,9 +182,7 @@ class _TokenLogp(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
         logits, ids, lse, entropy = ctx.saved_tensors
         grad_logp = torch.zeros_like(lse) if grad_logp is None else grad_logp
         grad = torch.empty_like(logits)
@@ -221,9 +215,7 @@ class _LinearTokenLogp(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_logp: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, weight, ids, lse, entropy = ctx.saved_tensors
         needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         grad_logp = torch.zeros_like(lse) if grad_logp is None else grad_logp

@@ -148,9 +148,7 @@ class GRPO:
             names.add("entropy")
         return frozenset(names)
 
-    def __call__(
-        self, batch: TokenBatch, outputs: PolicyOutputs, denominators: Denominators
-    ) -> ObjectiveOutput:
+    def __call__(self, batch: TokenBatch, outputs: PolicyOutputs, denominators: Denominators) -> ObjectiveOutput:
         """This micro-batch's share of the loss.
 
         Raises: ValueError where batch or outputs lack what `needs` names, or carry row weights.

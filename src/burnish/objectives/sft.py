@@ -26,9 +26,7 @@ class SFT:
         """Nothing beyond `logp`."""
         return frozenset()
 
-    def __call__(
-        self, batch: TokenBatch, outputs: PolicyOutputs, denominators: Denominators
-    ) -> ObjectiveOutput:
+    def __call__(self, batch: TokenBatch, outputs: PolicyOutputs, denominators: Denominators) -> ObjectiveOutput:
         """This micro-batch's share of the loss."""
         mask = batch.mask
         nll = -outputs.logp[mask]

@@ -97,9 +97,7 @@ def _panel(axes: Axes, metric: Metric, series: Series) -> None:
         steps, values = zip(*points, strict=True)
         drawn = [value * scale for value in values]
         marker = "o" if len(points) <= 30 else None
-        axes.plot(
-            steps, drawn, color=colour, linewidth=1.8, marker=marker, markersize=3.2, label=label or None
-        )
+        axes.plot(steps, drawn, color=colour, linewidth=1.8, marker=marker, markersize=3.2, label=label or None)
         bad = [(step, value * scale) for step, value in points if not metric.healthy(value)]
         if bad:
             axes.plot(*zip(*bad, strict=True), "o", color=_ALARM, markersize=5.5, zorder=5)
@@ -135,9 +133,7 @@ def _limits(axes: Axes, metric: Metric, series: Series, scale: float) -> None:
     if metric.range_text:
         band_low = bottom if metric.low is None else metric.low * scale
         band_high = top if metric.high is None else metric.high * scale
-        axes.axhspan(
-            max(band_low, bottom), max(min(band_high, top), bottom), color=_BAND, linewidth=0, zorder=0
-        )
+        axes.axhspan(max(band_low, bottom), max(min(band_high, top), bottom), color=_BAND, linewidth=0, zorder=0)
     axes.set_ylim(bottom, top)
 
 

@@ -112,9 +112,7 @@ class EventLog:
 
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
-            raise RunError(
-                "the event log is closed", where=str(self.path), fix="append before closing the run"
-            )
+            raise RunError("the event log is closed", where=str(self.path), fix="append before closing the run")
         with writing(self.path):
             before = os.fstat(self._fd).st_size
             try:

@@ -290,9 +290,7 @@ def decode_record(line: bytes, *, where: str) -> EventRecord:
             fix="restore the file from a copy; lines after a damaged one are not trusted",
         ) from None
     if version != RECORD_VERSION or schema not in EVENT_TYPES:
-        raise DataError(
-            f"event {schema!r} in record version {version!r} is unknown", where=where, fix="update Burnish"
-        )
+        raise DataError(f"event {schema!r} in record version {version!r} is unknown", where=where, fix="update Burnish")
     decoded = decode(EVENT_TYPES[schema], event, where=where)
     return EventRecord(int(data["seq"]), str(data["utc"]), float(data["monotonic_s"]), decoded)
 

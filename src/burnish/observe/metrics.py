@@ -91,9 +91,7 @@ _DECLARED = (
     Metric("ratio_max", "", "largest probability ratio of one token", _P, 0.0, 10.0),
     Metric("clip_frac", "fraction", "share of trained tokens whose ratio was clipped", _P, 0.0, 0.3),
     # Same weights, different kernels: bf16 differs by some hundredths of a nat on single tokens.
-    Metric(
-        "sampler_logp_gap_max", "nats", "largest gap of sampler and trainer on probes", _P, 0.0, 0.1, _DOWN
-    ),
+    Metric("sampler_logp_gap_max", "nats", "largest gap of sampler and trainer on probes", _P, 0.0, 0.1, _DOWN),
     Metric("staleness", "versions", "policy versions between sampling and training", _P, 0.0, 4.0, _DOWN),
     Metric("reply_tokens_mean", "tokens", "mean length of sampled replies", _R),
     Metric("reply_tokens_p10", "tokens", "10th percentile of reply length", _R),

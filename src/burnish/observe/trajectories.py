@@ -122,9 +122,7 @@ class TrajectoryReader:
                 fix="restore the file from a copy, or run the stage again",
             )
         lines = content.split(b"\n")[:-1]
-        return [
-            loads(Trajectory, line.decode("utf-8"), where=f"{path}:{n}") for n, line in enumerate(lines, 1)
-        ]
+        return [loads(Trajectory, line.decode("utf-8"), where=f"{path}:{n}") for n, line in enumerate(lines, 1)]
 
     def find(self, trajectory_id: str) -> Trajectory:
         """The latest trajectory with this id, read alone.
@@ -137,9 +135,7 @@ class TrajectoryReader:
                 with open(path, "rb") as file:
                     file.seek(row.offsets[row.ids.index(trajectory_id)])
                     return loads(Trajectory, file.readline().decode("utf-8"), where=str(path))
-        raise DataError(
-            f"no trajectory {trajectory_id!r}", where=str(self.folder), fix="give an id from the report"
-        )
+        raise DataError(f"no trajectory {trajectory_id!r}", where=str(self.folder), fix="give an id from the report")
 
     def __iter__(self) -> Iterator[Trajectory]:
         """Every trajectory, stage by stage as first written, step by step."""

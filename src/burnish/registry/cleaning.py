@@ -72,9 +72,7 @@ def clean(registry: Registry, *, apply: bool = False) -> CleanPlan:
 
 
 def _plan(connection: Connection) -> CleanPlan:
-    promoted = {
-        change.digest: f"promoted in channel {change.channel!r}" for change in history(connection, None)
-    }
+    promoted = {change.digest: f"promoted in channel {change.channel!r}" for change in history(connection, None)}
     decisions = connection.execute(select(DECISIONS).order_by(DECISIONS.c.id))
     latest = {row.checkpoint_digest: row.decision for row in decisions}
     reasons = {d: "its gate said promote" for d, answer in latest.items() if answer == Decision.PROMOTE.value}
@@ -98,9 +96,7 @@ def _plan_run(
     records = [checkpoint_record(row, run.folder) for row in connection.execute(query)]
     present = [record for record in records if record.files and Path(record.ref.path).is_dir()]
     whole = _why_kept_whole(run, present)
-    item = CleanItem(
-        "run", run.folder, run.run_id, "", folder_bytes(run.folder), whole or "nothing to go on from"
-    )
+    item = CleanItem("run", run.folder, run.run_id, "", folder_bytes(run.folder), whole or "nothing to go on from")
     (keep if whole else delete).append(item)
     going_on = in_use(run.folder)
     last = max((r.id for r in present if r.deleted_utc is None), default=None)
@@ -116,9 +112,7 @@ def _plan_run(
         (keep if why else delete).append(item)
 
 
-def _why_kept(
-    record: CheckpointRecord, run: RunRecord, reasons: dict[str, str], going_on: bool, is_last: bool
-) -> str:
+def _why_kept(record: CheckpointRecord, run: RunRecord, reasons: dict[str, str], going_on: bool, is_last: bool) -> str:
     path = Path(record.ref.path)
     if going_on:
         return "its run is going on"

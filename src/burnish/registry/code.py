@@ -47,9 +47,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     command = ["git", "-C", str(folder), *arguments]
     try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=_GIT_S, check=True, env=environment
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_S, check=True, env=environment)
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip()

@@ -55,15 +55,11 @@ def hash_files(folder: Path) -> dict[str, str]:
     digests = {}
     for path in sorted(Path(folder).rglob("*")):
         if path.is_symlink():
-            raise IntegrityError(
-                "a checkpoint holds a link", where=str(path), fix="put the file itself there"
-            )
+            raise IntegrityError("a checkpoint holds a link", where=str(path), fix="put the file itself there")
         if path.is_file():
             digests[path.relative_to(folder).as_posix()] = hash_file(path)
     if not digests:
-        raise IntegrityError(
-            "a checkpoint without files", where=str(folder), fix="register it once it is saved"
-        )
+        raise IntegrityError("a checkpoint without files", where=str(folder), fix="register it once it is saved")
     return digests
 
 

@@ -64,9 +64,7 @@ def _parent(connection: Connection, child: CheckpointRecord) -> CheckpointRecord
 def _entry(connection: Connection, here: CheckpointRecord, live: dict[str, tuple[str, ...]]) -> LineageEntry:
     digest = here.ref.digest
     run = connection.execute(select(RUNS).where(RUNS.c.run_id == here.run_id)).one()
-    evaluations = (
-        select(EVALUATIONS).where(EVALUATIONS.c.checkpoint_digest == digest).order_by(EVALUATIONS.c.id)
-    )
+    evaluations = select(EVALUATIONS).where(EVALUATIONS.c.checkpoint_digest == digest).order_by(EVALUATIONS.c.id)
     decisions = select(DECISIONS).where(DECISIONS.c.checkpoint_digest == digest).order_by(DECISIONS.c.id)
     return LineageEntry(
         checkpoint=here,

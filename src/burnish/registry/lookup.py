@@ -38,12 +38,8 @@ def resolve_digest(connection: Connection, path: Path, prefix: str) -> str:
         return found[0]
     if found:
         shown = ", ".join(digest[: len(prefix) + 8] for digest in found[:5])
-        raise ConfigError(
-            f"{prefix!r} begins {len(found)} digests: {shown}", where=where, fix="give more characters"
-        )
-    raise ConfigError(
-        f"no checkpoint {prefix!r} is registered", where=where, fix="list them with `burnish lineage`"
-    )
+        raise ConfigError(f"{prefix!r} begins {len(found)} digests: {shown}", where=where, fix="give more characters")
+    raise ConfigError(f"no checkpoint {prefix!r} is registered", where=where, fix="list them with `burnish lineage`")
 
 
 def run_row(connection: Connection, path: Path, run_id: str) -> Row[Any]:
@@ -53,9 +49,7 @@ def run_row(connection: Connection, path: Path, run_id: str) -> Row[Any]:
     """
     row = connection.execute(select(RUNS).where(RUNS.c.run_id == run_id)).one_or_none()
     if row is None:
-        raise ConfigError(
-            f"no run {run_id!r} is registered", where=str(path), fix="list them with `burnish runs`"
-        )
+        raise ConfigError(f"no run {run_id!r} is registered", where=str(path), fix="list them with `burnish runs`")
     return row
 
 

@@ -62,9 +62,7 @@ def promote(
             fix="run `burnish gate` on it, or promote it with --unpromoted and a reason",
         )
     if forced and not reason.strip():
-        raise ConfigError(
-            f"promoting {digest[:12]} although {said} needs a reason", where="--reason", fix="say why"
-        )
+        raise ConfigError(f"promoting {digest[:12]} although {said} needs a reason", where="--reason", fix="say why")
     if checkpoint_of(connection, digest).deleted_utc is not None:
         raise IntegrityError(
             f"the files of {digest[:12]} were cleaned away",
@@ -73,9 +71,7 @@ def promote(
         )
     statement = f"FORCED although {said}: {reason}" if forced else f"promoted by its gate: {reason}"
     previous = live.digest if live is not None else ""
-    return _add(
-        connection, channel, PromotionKind.PROMOTE, digest, previous, by, reason, forced, statement, utc
-    )
+    return _add(connection, channel, PromotionKind.PROMOTE, digest, previous, by, reason, forced, statement, utc)
 
 
 def rollback_target(connection: Connection, channel: str, wanted: str | None) -> str:
@@ -104,16 +100,12 @@ def rollback_target(connection: Connection, channel: str, wanted: str | None) ->
     return wanted
 
 
-def rollback(
-    connection: Connection, channel: str, target: str, by: str, reason: str, utc: str
-) -> PromotionRecord:
+def rollback(connection: Connection, channel: str, target: str, by: str, reason: str, utc: str) -> PromotionRecord:
     """Takes off until `target` is on top (see `Registry.rollback`)."""
     rollback_target(connection, channel, target)  # again: another process may have changed the channel
     previous = _stack(connection, channel)[-1]
     statement = f"rolled back from {previous[:12]} to {target[:12]}: {reason}"
-    return _add(
-        connection, channel, PromotionKind.ROLLBACK, target, previous, by, reason, False, statement, utc
-    )
+    return _add(connection, channel, PromotionKind.ROLLBACK, target, previous, by, reason, False, statement, utc)
 
 
 def _stack(connection: Connection, channel: str) -> list[str]:

@@ -102,9 +102,7 @@ class Registry:
                     fix="start a new run; a config does not change between start and resume",
                 )
             else:
-                connection.execute(
-                    update(RUNS).where(RUNS.c.run_id == run_id).values(**moving, finished_utc=None)
-                )
+                connection.execute(update(RUNS).where(RUNS.c.run_id == run_id).values(**moving, finished_utc=None))
             return run_record(run_row(connection, self.path, run_id))
 
     def finish_run(self, run_id: str, status: RunStatus, reason: str = "") -> None:
@@ -219,9 +217,7 @@ class Registry:
         with self.transaction(write=True) as connection:
             return promotion.promote(connection, full, channel, by, reason, unpromoted_ok, _utc_now())
 
-    def rollback(
-        self, *, by: str, reason: str, channel: str = "default", to: str | None = None
-    ) -> PromotionRecord:
+    def rollback(self, *, by: str, reason: str, channel: str = "default", to: str | None = None) -> PromotionRecord:
         """Makes the promotion before the live one live again, or the earlier one that `to` names.
 
         Rolling back twice goes back two promotions, not forth again.
@@ -319,9 +315,7 @@ def _plain(data: dict[str, Any], what: str) -> dict[str, Any]:
     try:
         text = json.dumps(data, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise DataError(
-            f"not plain JSON: {error}", where=what, fix="give finite numbers, strings and lists"
-        ) from None
+        raise DataError(f"not plain JSON: {error}", where=what, fix="give finite numbers, strings and lists") from None
     plain: dict[str, Any] = json.loads(text)
     return plain
 

@@ -48,9 +48,7 @@ _OPTION = "burnish_begin"
 
 METADATA = MetaData()
 
-META = Table(
-    "meta", METADATA, Column("key", String, primary_key=True), Column("value", String, nullable=False)
-)
+META = Table("meta", METADATA, Column("key", String, primary_key=True), Column("value", String, nullable=False))
 
 RUNS = Table(
     "runs",
@@ -245,9 +243,7 @@ def _make_or_migrate(connection: Connection, path: Path) -> None:
         METADATA.create_all(connection)
         connection.execute(META.insert().values(key="schema_version", value=str(SCHEMA_VERSION)))
         return
-    version = int(
-        connection.execute(text("SELECT value FROM meta WHERE key = 'schema_version'")).scalar_one()
-    )
+    version = int(connection.execute(text("SELECT value FROM meta WHERE key = 'schema_version'")).scalar_one())
     if version > SCHEMA_VERSION:
         raise ConfigError(
             f"the registry has version {version}; this Burnish reads up to {SCHEMA_VERSION}",

@@ -73,9 +73,7 @@ def tool_dicts(tools: Sequence[ToolSpec]) -> list[dict[str, Any]] | None:
     ]
 
 
-def message_dicts(
-    messages: Sequence[Message], tools: Sequence[ToolSpec], form: MessageForm
-) -> list[dict[str, Any]]:
+def message_dicts(messages: Sequence[Message], tools: Sequence[ToolSpec], form: MessageForm) -> list[dict[str, Any]]:
     """Messages as one template takes them. With calls in text, neighbouring tool messages are one user turn.
 
     Raises: DataError where a part has no place in its role (an image, a tool result from the user).
@@ -101,8 +99,7 @@ def tool_manual(tools: Sequence[ToolSpec], form: MessageForm) -> str:
     lines = ["These tools can be called:", "<tools>", *lines, "</tools>"]
     if form.calls_in_text:
         lines.append(
-            'To call one, write <tool_call>{"name": ..., "arguments": {...}}</tool_call>, '
-            "one block for each call."
+            'To call one, write <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one block for each call.'
         )
     lines.append("If none of them fits the request, answer in words and call none.")
     return "\n".join(lines)
@@ -174,9 +171,7 @@ def _tool_dicts(message: Message, form: MessageForm) -> list[dict[str, Any]]:
     if not results:
         results = [ToolResultPart(message.text)]
     elif message.text:
-        raise DataError(
-            "a tool message mixes plain text and results", fix="put the text into the result it belongs to"
-        )
+        raise DataError("a tool message mixes plain text and results", fix="put the text into the result it belongs to")
     if form.calls_in_text:
         text = "\n".join(f"<tool_response>\n{result.text}\n</tool_response>" for result in results)
         return [{"role": "user", "content": text}]

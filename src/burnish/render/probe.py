@@ -73,9 +73,7 @@ def probe(template: ChatTemplate) -> Capabilities:
     return Capabilities(form, grammar, prompt.rstrip().endswith("<think>"), _drops(template, form))
 
 
-def _try(
-    template: ChatTemplate, messages: tuple[Message, ...], form: MessageForm, *, tools: bool
-) -> str | None:
+def _try(template: ChatTemplate, messages: tuple[Message, ...], form: MessageForm, *, tools: bool) -> str | None:
     given = (_TOOL,) if tools else ()
     try:
         return template.render(message_dicts(messages, given, form), tools=tool_dicts(given)).text

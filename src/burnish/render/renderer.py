@@ -141,8 +141,7 @@ class Renderer:
                 "system message": message.role is Role.SYSTEM,
                 "tool result": message.role is Role.TOOL,
                 "second call of a turn": len(message.tool_calls) > 1,
-                "text beside a call": bool(message.tool_calls)
-                and len(message.parts) > len(message.tool_calls),
+                "text beside a call": bool(message.tool_calls) and len(message.parts) > len(message.tool_calls),
             }
             lost = [name for name in sorted(self.drops) if held[name]]
             if lost:
@@ -251,9 +250,7 @@ class Renderer:
             extra = covered - waiting
             if extra:
                 use = rendered.use.copy()
-                use[np.isin(rendered.message_index, sorted(extra)) & (use == TokenUse.TRAINED)] = (
-                    TokenUse.IS_PROMPT
-                )
+                use[np.isin(rendered.message_index, sorted(extra)) & (use == TokenUse.TRAINED)] = TokenUse.IS_PROMPT
                 rendered = replace(rendered, use=use)
             result.append(rendered)
             waiting -= covered

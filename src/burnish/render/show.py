@@ -31,9 +31,7 @@ def picture(rendered: Rendered, tokenizer: TextTokenizer, *, max_tokens_a_run: i
         text = _tokens(rendered, tokenizer, run, max_tokens_a_run)
         lines.append(f"{mark} {run[0]:5}-{run[-1] + 1:<5} {label} {owner:5} {text}")
     for fork in rendered.forks:
-        lines.append(
-            f"!! fork  {fork.kind} in m{fork.message_index} at character {fork.position}: {fork.reason}"
-        )
+        lines.append(f"!! fork  {fork.kind} in m{fork.message_index} at character {fork.position}: {fork.reason}")
     trained = rendered.num_trained
     lines.append(f"== {len(rendered.ids)} tokens, {trained} trained")
     return "\n".join(lines) + "\n"

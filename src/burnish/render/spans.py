@@ -101,9 +101,7 @@ RenderPrefix = Callable[[int, bool], str]
 
 def common_length(left: str, right: str) -> int:
     """Number of leading characters that two texts share."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
-    )
+    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
 
 
 def turn_end(text: str, start: int, tokenizer: TextTokenizer) -> tuple[int, int]:
@@ -300,9 +298,7 @@ def _is_exact(
     return tokenizer.encode(text[offsets[anchor][0] : position]) == ids[anchor:index]
 
 
-def _tokenize_apart(
-    layout: Layout, tokenizer: TextTokenizer, whole: list[int], forks: tuple[Fork, ...]
-) -> Tokens:
+def _tokenize_apart(layout: Layout, tokenizer: TextTokenizer, whole: list[int], forks: tuple[Fork, ...]) -> Tokens:
     cuts = {0, len(layout.text)}
     for segment in layout.segments:
         if segment.assistant:

@@ -196,9 +196,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ModelError(
-            f"{path.name} is not JSON: {error}", where=str(path), fix="fetch the file again"
-        ) from None
+        raise ModelError(f"{path.name} is not JSON: {error}", where=str(path), fix="fetch the file again") from None
     if not isinstance(data, dict):
         raise ModelError(f"{path.name} holds no JSON object", where=str(path), fix="fetch the file again")
     return data
@@ -216,8 +214,7 @@ def _check_added_tokens(backend: Tokenizer, config: dict[str, Any], folder: Path
         text = _token_text(value)
         if text is not None and backend.token_to_id(text) != int(key):
             raise ModelError(
-                f"token {text!r} is {key} in tokenizer_config.json "
-                f"and {backend.token_to_id(text)} in tokenizer.json",
+                f"token {text!r} is {key} in tokenizer_config.json and {backend.token_to_id(text)} in tokenizer.json",
                 where=str(folder),
                 fix="fetch both files again from one version of the model",
             )

@@ -36,17 +36,12 @@ def truncate(rendered: Rendered, max_tokens: int, *, where: str = "") -> Truncat
     trained = rendered.use == TokenUse.TRAINED
     if not trained[kept].any():
         raise DataError(
-            f"cut to {max_tokens} of {length} tokens, the row keeps none of its "
-            f"{int(trained.sum())} trained tokens",
+            f"cut to {max_tokens} of {length} tokens, the row keeps none of its {int(trained.sum())} trained tokens",
             where=where,
             fix=f"raise the token limit to at least {_first_use(trained)}, or drop the row",
         )
-    turns = tuple(
-        replace(turn, end=min(turn.end, max_tokens)) for turn in rendered.turns if turn.start < max_tokens
-    )
-    lost_ends = sum(
-        1 for turn in rendered.turns if turn.sampled and turn.end > max_tokens and trained[turn.end - 1]
-    )
+    turns = tuple(replace(turn, end=min(turn.end, max_tokens)) for turn in rendered.turns if turn.start < max_tokens)
+    lost_ends = sum(1 for turn in rendered.turns if turn.sampled and turn.end > max_tokens and trained[turn.end - 1])
     cut = replace(
         rendered,
         ids=rendered.ids[kept],

@@ -76,9 +76,7 @@ class _Episode:
     def num_tokens(self) -> int:
         return sum(len(piece) for piece in self.ids)
 
-    def append(
-        self, ids: NDArray[np.int32], source: TokenSource, role: Role, completion: Completion | None
-    ) -> None:
+    def append(self, ids: NDArray[np.int32], source: TokenSource, role: Role, completion: Completion | None) -> None:
         start = self.num_tokens
         nothing = np.full(len(ids), np.nan)
         self.ids.append(ids)
@@ -113,9 +111,7 @@ class Driver:
         self._verifiers: dict[str, Verifier] = dict(verifiers or {})
         self.on_done = on_done
 
-    async def run(
-        self, jobs: Sequence[Job], sampling: Sampling, *, stage: str, step: int
-    ) -> list[list[Trajectory]]:
+    async def run(self, jobs: Sequence[Job], sampling: Sampling, *, stage: str, step: int) -> list[list[Trajectory]]:
         """Trajectories with their main verdict, one list for each job, in order.
 
         Seeds come from (run seed, stage, step, task, sample), so no schedule changes them.
@@ -143,7 +139,8 @@ class Driver:
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
 
-    def _verifier(self, name: str) -> Verifier:
+    def verifier(self, name: str) -> Verifier:
+        """The verifier of that name: as given to this driver, else the registered one."""
         if name not in self._verifiers:
             self._verifiers[name] = get_verifier(name)
         return self._verifiers[name]
@@ -152,13 +149,10 @@ class Driver:
 
     async def _group(self, job: Job, sampling: Sampling, stage: str, step: int) -> list[Trajectory]:
         task = job.task
-        verifier = self._verifier(task.verifier)
-        seeds = [
-            derive_seed(self.run_seed, "sample", stage, step, task.id, i) for i in range(job.num_samples)
-        ]
+        verifier = self.verifier(task.verifier)
+        seeds = [derive_seed(self.run_seed, "sample", stage, step, task.id, i) for i in range(job.num_samples)]
         episodes = [
-            _Episode(i, seed, make_environment(task.env), [], [], [], [], [], [], [])
-            for i, seed in enumerate(seeds)
+            _Episode(i, seed, make_environment(task.env), [], [], [], [], [], [], []) for i, seed in enumerate(seeds)
         ]
         ready = [episode for episode in episodes if await self._reset(task, episode)]
         first = [episode for episode in ready if episode.num_tokens]
@@ -186,9 +180,7 @@ class Driver:
         episode.append(rendered.ids, TokenSource.PROMPT, Role.USER, None)
         return True
 
-    async def _generate(
-        self, task: Task, episodes: Sequence[_Episode], sampling: Sampling, turn: int
-    ) -> None:
+    async def _generate(self, task: Task, episodes: Sequence[_Episode], sampling: Sampling, turn: int) -> None:
         """One policy turn for episodes that stand at the same ids."""
         ids = np.concatenate(episodes[0].ids)
         seeds = tuple(e.seed if turn == 0 else derive_seed(e.seed, "turn", turn) for e in episodes)
@@ -216,9 +208,7 @@ class Driver:
             try:
                 step = await episode.environment.step(message)
             except Exception as error:
-                self._fault(
-                    episode, Ending.ENVIRONMENT_ERROR, f"step {turn}: {type(error).__name__}: {error}"
-                )
+                self._fault(episode, Ending.ENVIRONMENT_ERROR, f"step {turn}: {type(error).__name__}: {error}")
                 return
             if step.done or cut or turn == MAX_TURNS:
                 if cut or not step.done:
@@ -232,9 +222,7 @@ class Driver:
                 return
             if isinstance(extension, Fork):
                 # The template rewrites earlier turns: what was sampled can not be a prefix of what follows.
-                self._fault(
-                    episode, Ending.ENVIRONMENT_ERROR, f"the template rewrites earlier turns: {extension}"
-                )
+                self._fault(episode, Ending.ENVIRONMENT_ERROR, f"the template rewrites earlier turns: {extension}")
                 return
             episode.messages = [*before, *step.messages]
             episode.append(extension.ids, TokenSource.INJECTED, Role.TOOL, None)
@@ -296,9 +284,7 @@ class Driver:
         return judged.masked(TokenUse.UNDECIDED) if verdict.outcome is Outcome.UNDECIDED else judged
 
 
-def check_fault_budget(
-    groups: Sequence[Sequence[Trajectory]], max_undecided_frac: float, *, where: str
-) -> float:
+def check_fault_budget(groups: Sequence[Sequence[Trajectory]], max_undecided_frac: float, *, where: str) -> float:
     """Share of undecided trajectories.
 
     Raises: FaultBudgetError beyond the bound, with the commonest reason.

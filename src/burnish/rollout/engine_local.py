@@ -154,9 +154,7 @@ class LocalEngine:
                     fix=f"leave `{name}` out of the request",
                 )
         if request.images:
-            raise ConfigError(
-                "the local engine takes no images", where=request.request_id, fix="send text only"
-            )
+            raise ConfigError("the local engine takes no images", where=request.request_id, fix="send text only")
         if len(request.ids) == 0 or not request.seeds or request.sampling.max_tokens < 1:
             raise ConfigError(
                 f"empty request: {len(request.ids)} prompt tokens, {len(request.seeds)} seeds, "
@@ -259,9 +257,7 @@ class LocalEngine:
                 member.logp.append(logp)
                 member.logp_unfiltered.append(plain)
         self.tokens_sampled += len(slots)
-        ended = {
-            slot: reason for slot in slots if (reason := self._stop_reason(self._active[slot])) is not None
-        }
+        ended = {slot: reason for slot in slots if (reason := self._stop_reason(self._active[slot])) is not None}
         self._end(ended)
 
     def _stop_reason(self, sequence: _Sequence) -> StopReason | None:

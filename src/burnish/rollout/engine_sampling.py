@@ -64,9 +64,7 @@ def _inverse_cdf(logits: Tensor, uniforms: Tensor) -> Tensor:
     return block[:, 0] * _BLOCK + torch.minimum(offset, last)[:, 0]
 
 
-def draw_tokens(
-    logits: Tensor, sampling: Sampling, seeds: NDArray[np.uint64], positions: NDArray[np.int64]
-) -> Draw:
+def draw_tokens(logits: Tensor, sampling: Sampling, seeds: NDArray[np.uint64], positions: NDArray[np.int64]) -> Draw:
     """Draw one token a row from logits float32 [B, V].
 
     Greedy (temperature 0) takes the best logit; its `logp` is 0, the log of that distribution's mass.

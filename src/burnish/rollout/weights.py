@@ -116,9 +116,7 @@ class IdentityProver:
         signal = float("nan") if self._previous is None else _largest_gap(self._previous, trainer_logp)
         power = ProbePower.FIRST
         if self._previous is not None:
-            power = (
-                ProbePower.TELLS if signal > 2 * max(gap, PROBE_ROUNDING[dtype]) else ProbePower.UNDETECTABLE
-            )
+            power = ProbePower.TELLS if signal > 2 * max(gap, PROBE_ROUNDING[dtype]) else ProbePower.UNDETECTABLE
         proof = IdentityProof(
             version=version,
             digest_trainer=weights_digest(trainer_tensors, dtype=engine.dtype),

@@ -84,9 +84,7 @@ class StepOutput:
         self.loss += float(output.loss.detach())
         for name, term in output.terms.items():
             before = self.terms[name].value if name in self.terms else 0.0
-            self.terms[name] = Term(
-                before + term.value, term.coefficient, term.denominator, term.denominator_value
-            )
+            self.terms[name] = Term(before + term.value, term.coefficient, term.denominator, term.denominator_value)
         for name, (total, count) in output.metrics.items():
             old_total, old_count = self.sums.get(name, (0.0, 0.0))
             self.sums[name] = (old_total + total, old_count + count)
@@ -136,9 +134,7 @@ class LocalBackend:
             logp, entropy = linear_token_logp(hidden, self.policy.head, ids, self._temperature)
         return PolicyOutputs(logp, entropy)
 
-    def _gather(
-        self, packed: PackedRows, sequences: Sequence[TrainSequence]
-    ) -> tuple[Tensor, Members]:
+    def _gather(self, packed: PackedRows, sequences: Sequence[TrainSequence]) -> tuple[Tensor, Members]:
         """Flat source positions [N] of trained tokens, and (member, token positions) in the same order."""
         sources, members = [], []
         for member, source in packed.sources.items():
@@ -148,28 +144,22 @@ class LocalBackend:
                 members.append((member, at))
         return (torch.cat(sources) if sources else torch.empty(0, dtype=torch.int64)), members
 
-    def _batch(
-        self, sequences: Sequence[TrainSequence], members: Members) -> TokenBatch:
+    def _batch(self, sequences: Sequence[TrainSequence], members: Members) -> TokenBatch:
         def per_token(name: str) -> Tensor | None:
             values = [getattr(sequences[m], name) for m, _ in members]
             if any(value is None for value in values):
                 return None
             rows = [
-                np.full(len(at), v) if np.isscalar(v) else v[at]
-                for v, (_, at) in zip(values, members, strict=True)
+                np.full(len(at), v) if np.isscalar(v) else v[at] for v, (_, at) in zip(values, members, strict=True)
             ]
-            return torch.from_numpy(np.concatenate(rows).astype(np.float64)).to(
-                _accumulator(self.policy.dtype)
-            )
+            return torch.from_numpy(np.concatenate(rows).astype(np.float64)).to(_accumulator(self.policy.dtype))
 
         counts = np.concatenate([np.full(len(at), sequences[m].num_trained, np.float64) for m, at in members])
         ids = np.concatenate([sequences[m].ids[at] for m, at in members]).astype(np.int64)
         return TokenBatch(
             ids=torch.from_numpy(ids),
             sequence=torch.from_numpy(np.concatenate([np.full(len(at), m) for m, at in members])),
-            group=torch.from_numpy(
-                np.concatenate([np.full(len(at), sequences[m].group) for m, at in members])
-            ),
+            group=torch.from_numpy(np.concatenate([np.full(len(at), sequences[m].group) for m, at in members])),
             sequence_tokens=torch.from_numpy(counts).to(_accumulator(self.policy.dtype)),
             mask=torch.ones(len(ids), dtype=torch.bool),
             advantage=per_token("advantage"),
@@ -251,9 +241,7 @@ class LocalBackend:
         self.optimizer.zero_grad(set_to_none=True)
         return norm
 
-    def save_for_sampler(
-        self, folder: str, *, stage: str = "", step: int = 0, parent: str = ""
-    ) -> CheckpointRef:
+    def save_for_sampler(self, folder: str, *, stage: str = "", step: int = 0, parent: str = "") -> CheckpointRef:
         """Write a model folder that transformers, vLLM and Burnish load."""
         self.policy.save(Path(folder))
         return CheckpointRef(folder, weights_digest(self.policy.sampler_state()), stage, step, parent)
@@ -296,9 +284,7 @@ def step_denominators(sequences: Sequence[TrainSequence], *, max_tokens: int = 0
     counted = Denominators.from_counts(tokens, [s.group for s in sequences], max_tokens=max_tokens)
     if all(s.weight is None for s in sequences):
         return counted
-    weight = float(
-        sum(n * (1.0 if s.weight is None else s.weight) for n, s in zip(tokens, sequences, strict=True))
-    )
+    weight = float(sum(n * (1.0 if s.weight is None else s.weight) for n, s in zip(tokens, sequences, strict=True)))
     return Denominators(counted.tokens, counted.sequences, counted.groups, weight, max_tokens)
 
 

@@ -128,10 +128,7 @@ def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             continue
         owners[key] = name
         # A view of a larger tensor is copied out: the file holds what was asked for and nothing around it.
-        whole = (
-            tensor.is_contiguous()
-            and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-        )
+        whole = tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
         stored[name] = tensor if whole else tensor.contiguous().clone()
     save_file(stored, path, metadata={"tied": json.dumps(tied, sort_keys=True)})
     _sync(path)
@@ -145,10 +142,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _write_manifest(folder: Path, step: int) -> str:
-    files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}
-        for path in sorted(folder.iterdir())
-    }
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in sorted(folder.iterdir())}
     body = {"schema": "TrainingCheckpoint", "version": VERSION, "step": step, "files": files}
     text = _manifest_text(body)
     _write(folder / MANIFEST, text)
@@ -215,11 +209,7 @@ def latest_checkpoint(folder: Path) -> Path | None:
         return found[0] if found else None
     name, _, manifest_hash = pointer.read_bytes().decode("utf-8", "replace").removesuffix("\n").partition(" ")
     path = folder / name
-    if (
-        not _NAME.fullmatch(name)
-        or not (path / MANIFEST).is_file()
-        or _sha256(path / MANIFEST) != manifest_hash
-    ):
+    if not _NAME.fullmatch(name) or not (path / MANIFEST).is_file() or _sha256(path / MANIFEST) != manifest_hash:
         raise IntegrityError(
             f"{LATEST} names {name!r}, which is not there as it was written", where=str(pointer), fix=_RESUME
         )
@@ -235,9 +225,7 @@ def load_checkpoint(path: Path) -> TrainingState:
     for name, want in body["files"].items():
         file = path / name
         if not file.is_file():
-            raise IntegrityError(
-                f"{name} is missing from checkpoint {path.name}", where=str(file), fix=_RESUME
-            )
+            raise IntegrityError(f"{name} is missing from checkpoint {path.name}", where=str(file), fix=_RESUME)
         found = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
         if found != want:
             expected = f"expected {want['bytes']} bytes with SHA-256 {want['sha256'][:12]}"
@@ -300,9 +288,7 @@ def _checkpoints(folder: Path, current: Path | None = None) -> list[Path]:
 def _verified_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
     if not file.is_file():
-        raise IntegrityError(
-            f"{path.name} has no manifest, so it is no checkpoint", where=str(file), fix=_RESUME
-        )
+        raise IntegrityError(f"{path.name} has no manifest, so it is no checkpoint", where=str(file), fix=_RESUME)
     text = file.read_bytes().decode("utf-8", "replace")
     try:
         body = json.loads(text)
@@ -342,19 +328,13 @@ def _split_tensors(state: Any) -> tuple[Any, dict[str, Tensor]]:
             tensors[path] = value
             return {"tensor": path}
         if isinstance(value, Mapping):
-            return {
-                "dict": [
-                    [key, walk(item, f"{path}.{key}" if path else str(key))] for key, item in value.items()
-                ]
-            }
+            return {"dict": [[key, walk(item, f"{path}.{key}" if path else str(key))] for key, item in value.items()]}
         if isinstance(value, (list, tuple)):
             items = [walk(item, f"{path}.{i}") for i, item in enumerate(value)]
             return {"tuple": items} if isinstance(value, tuple) else items
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
-        raise ValueError(
-            f"optimizer state {path} is a {type(value).__name__}, which cannot be saved without pickle"
-        )
+        raise ValueError(f"optimizer state {path} is a {type(value).__name__}, which cannot be saved without pickle")
 
     return walk(state, ""), tensors
 

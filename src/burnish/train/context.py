@@ -132,9 +132,7 @@ class Context:
         self.driver.on_done = None
         result = run.result
         rates = {"pass_rate": mean_pass_rate(result)}
-        rates |= {
-            f"pass_rate/{domain}": mean_pass_rate(result.of_domain(domain)) for domain in result.domains
-        }
+        rates |= {f"pass_rate/{domain}": mean_pass_rate(result.of_domain(domain)) for domain in result.domains}
         elapsed = time.monotonic() - began
         self.seconds["evaluate"] = self.seconds.get("evaluate", 0.0) + elapsed
         self.emit(
@@ -155,9 +153,7 @@ class Context:
         """Pass rate on the curve's development tasks, from the policy as it is now."""
         await self.sync(policy, stage=stage, step=step)
         suite = self.development.head(self.recipe.tasks.curve)
-        run = await self.evaluate(
-            suite, digest=f"{stage}@{step}/v{self.version}/{self.folder.run_id}", stage=stage
-        )
+        run = await self.evaluate(suite, digest=f"{stage}@{step}/v{self.version}/{self.folder.run_id}", stage=stage)
         rate = mean_pass_rate(run.result)
         self.emit(events.StepMetrics(stage, step, {"dev_pass_rate": rate}))
         return rate

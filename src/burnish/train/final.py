@@ -125,9 +125,7 @@ def _data(
         code=started.code_digest if started is not None else "",
         recipe_yaml=(folder.path / "config.yaml").read_text("utf-8"),
         decision=last.decision if last else Decision.INCONCLUSIVE,
-        reasons=last.reasons
-        if last
-        else tuple(s.reason for s in state.stages) or ("no stage reached its gate",),
+        reasons=last.reasons if last else tuple(s.reason for s in state.stages) or ("no stage reached its gate",),
         promoted_label=state.promoted_stage or "base",
         promoted_path=state.promoted_path,
         stages=tuple(_stage_entry(s) for s in state.stages),
@@ -181,9 +179,7 @@ def power_lines(session: Session) -> tuple[str, ...]:
         clusters = len({(task.domain, task.cluster) for task, _ in suite.items})
         domains = len({task.domain for task, _ in suite.items})
         if clusters - domains < 2:
-            lines.append(
-                f"{name}: {len(suite.items)} tasks in {clusters} clusters are too few to find any difference"
-            )
+            lines.append(f"{name}: {len(suite.items)} tasks in {clusters} clusters are too few to find any difference")
             continue
         design = PairedDesign(len(suite.items), clusters, strata=domains)
         lines.append(f"{name}: {design.describe()}")

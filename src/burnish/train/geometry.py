@@ -139,9 +139,7 @@ def derive_geometry(recipe: Recipe, lengths: TokenLengths | None = None) -> Geom
         longest_tokens=lengths.prompt + shots + recipe.sampling.max_tokens,
         controlled="" if recipe.control is None else _first_grpo(recipe),
         max_sequences=recipe.engine.max_sequences,
-        has_reference=any(
-            isinstance(stage, GrpoStage) and stage.kl_coefficient > 0 for stage in recipe.stages
-        ),
+        has_reference=any(isinstance(stage, GrpoStage) and stage.kl_coefficient > 0 for stage in recipe.stages),
     )
 
 
@@ -304,14 +302,10 @@ def dry_run_text(recipe: Recipe, geometry: Geometry, needed: Estimate | None = N
         lines.append(f"  {phase.name:<{width}}  {phase.text}{took}")
     if geometry.controlled:
         took = f"  [{_duration(needed.seconds['control'])}]" if needed else ""
-        lines.append(
-            f"  {'control':<{width}}  {recipe.control} for the wall time of {geometry.controlled}{took}"
-        )
+        lines.append(f"  {'control':<{width}}  {recipe.control} for the wall time of {geometry.controlled}{took}")
     sampled = sum(phase.sampled_tokens for phase in geometry.phases)
     trained = sum(phase.trained_tokens for phase in geometry.phases)
-    lines.append(
-        f"at most {geometry.num_replies:,} replies, {sampled:,.0f} tokens sampled, {trained:,.0f} trained"
-    )
+    lines.append(f"at most {geometry.num_replies:,} replies, {sampled:,.0f} tokens sampled, {trained:,.0f} trained")
     lines.append(f"gate   {_power(recipe)}")
     if needed:
         parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in needed.num_bytes.items())

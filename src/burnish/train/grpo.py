@@ -13,6 +13,7 @@ section 3.2.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -118,9 +119,7 @@ async def run_grpo(
         else:
             context.warn("no group had variance: nothing was trained in this step", stage=name, step=step + 1)
         metrics["step_s"] = time.monotonic() - started
-        context.emit(
-            events.StepMetrics(name, step + 1, {k: float(v) for k, v in (metrics | context.memory()).items()})
-        )
+        context.emit(events.StepMetrics(name, step + 1, {k: float(v) for k, v in (metrics | context.memory()).items()}))
         context.emit(events.Progress(name, "training", step + 1, stage.steps, "steps"))
         every = stage.evaluate_every_steps
         if every and ((step + 1) % every == 0 or step + 1 == stage.steps):
@@ -133,16 +132,20 @@ async def run_grpo(
     return progression
 
 
-def training_prompts(
-    domains: Sequence[Domain], run_seed: int, count: int, *counters: int | str
-) -> list[Example]:
-    """Fresh training tasks, the domains in turn; a function of (run seed, counters), a smaller count a prefix."""
+def training_prompts(domains: Sequence[Domain], run_seed: int, count: int, *counters: int | str) -> list[Example]:
+    """Fresh training tasks, the domains in turn; a function of (run seed, counters), a smaller count a prefix.
+
+    A domain with an end (`Domain.limit`) gives what it has; `prepare` has checked that a step's worth is there.
+    """
     share = -(-count // len(domains))
-    drawn = [
-        domain.generate(Split.TRAIN, share, derive_seed(run_seed, "prompts", domain.name, *counters))
-        for domain in domains
-    ]
-    return [example for row in zip(*drawn, strict=True) for example in row][:count]
+    drawn = []
+    for domain in domains:
+        limit = domain.limit(Split.TRAIN)
+        size = share if limit is None else min(share, limit)
+        seed = derive_seed(run_seed, "prompts", domain.name, *counters)
+        drawn.append(domain.generate(Split.TRAIN, size, seed))
+    rows = itertools.zip_longest(*drawn)
+    return [example for row in rows for example in row if example is not None][:count]
 
 
 def redraw_prompts(
@@ -169,9 +172,7 @@ async def refuse_hopeless(context: Context, stage: GrpoStage, name: str) -> floa
     jobs = [Job(example.task, example.gold, stage.group_size) for example in examples]
     groups = await context.driver.run(jobs, context.sampling, stage=f"{name}/probe", step=0)
     check_fault_budget(groups, context.recipe.faults.max_undecided_frac, where=f"stage {name}, before step 1")
-    decided = [
-        [t.main.outcome for t in g if t.main and t.main.outcome is not Outcome.UNDECIDED] for g in groups
-    ]
+    decided = [[t.main.outcome for t in g if t.main and t.main.outcome is not Outcome.UNDECIDED] for g in groups]
     counts = [(len(g), sum(o is Outcome.PASS for o in g)) for g in decided if g]
     at_1 = float(np.mean([passed / n for n, passed in counts])) if counts else 0.0
     k = min(stage.group_size, min((n for n, _ in counts), default=1))
@@ -290,9 +291,7 @@ def rollout_metrics(draws: Draws, use: Sequence[TokenUse], rollout_s: float) -> 
         "truncated_frac": float(np.mean([t.stop_reason == "max_tokens" for t in flat])) if flat else 0.0,
     }
     if len(scores):
-        passed = [
-            t.main.outcome is Outcome.PASS for t in flat if t.main is not None and t.main.score is not None
-        ]
+        passed = [t.main.outcome is Outcome.PASS for t in flat if t.main is not None and t.main.score is not None]
         metrics |= {
             "reward_mean": float(scores.mean()),
             "reward_std": float(scores.std()),

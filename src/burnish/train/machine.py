@@ -49,9 +49,7 @@ def measure_rates(folder: Path, recipe: Recipe) -> MachineRates:
         # (Korthikanti et al. 2022, arXiv 2205.05198, section 4.1), in float32.
         activation_bytes_per_token=34 * layers * hidden * 4,
         bytes_per_weight=4,
-        trainable_frac=1.0
-        if lora is None
-        else _lora_frac(lora.rank, hidden, params, layers, len(lora.target_modules)),
+        trainable_frac=1.0 if lora is None else _lora_frac(lora.rank, hidden, params, layers, len(lora.target_modules)),
     )
 
 

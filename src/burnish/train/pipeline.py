@@ -42,6 +42,9 @@ log = logging.getLogger(__name__)
 RUNS_FOLDER = Path("runs")
 """Where a run without --out gets its folder."""
 
+RECIPE_FOLDER = "(recipe folder)"
+"""Key among a run's origins under which the folder of its recipe is kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
@@ -72,7 +75,8 @@ def run(
     where the run goes wrong, after its state is saved.
     """
     loaded = load_recipe(recipe, overrides)
-    beside = Path(recipe).parent if isinstance(recipe, (str, Path)) else Path.cwd()
+    beside = _beside(recipe, out if resume else None)
+    loaded = LoadedRecipe(loaded.recipe, {**loaded.origins, RECIPE_FOLDER: str(beside)})
     if not loaded.recipe.seeds:
         return _run_one(loaded, beside, _folder(loaded.recipe, out), resume=resume, on_event=on_event)
     parent = _folder(loaded.recipe, out)
@@ -98,13 +102,24 @@ def run(
 def dry_run(recipe: str | Path | Recipe | dict[str, Any], overrides: Iterable[str] = ()) -> str:
     """Geometry, time and memory of a recipe, and the formula of each stage's loss; nothing is written."""
     loaded = load_recipe(recipe, overrides)
-    beside = Path(recipe).parent if isinstance(recipe, (str, Path)) else Path.cwd()
-    prepared = prepare(loaded.recipe, beside)
+    prepared = prepare(loaded.recipe, _beside(recipe, None))
     rates = measure_rates(prepared.base_folder, loaded.recipe)
     geometry = derive_geometry(loaded.recipe)
     needed = estimate(geometry, rates)
     formulas = [f"loss of stages[{i}] {s.kind}\n{formula_of(s)}" for i, s in enumerate(loaded.recipe.stages)]
     return "\n".join([dry_run_text(loaded.recipe, geometry, needed), *formulas])
+
+
+def _beside(recipe: object, run_folder: str | Path | None) -> Path:
+    """The folder that relative paths in a recipe count from: where the recipe lay when the run began."""
+    if run_folder is not None and is_run_folder(Path(run_folder)):
+        return recipe_folder_of(RunFolder.open(Path(run_folder)))
+    return Path(recipe).parent.absolute() if isinstance(recipe, (str, Path)) else Path.cwd()
+
+
+def recipe_folder_of(folder: RunFolder) -> Path:
+    """The folder of the recipe that a run was started from."""
+    return Path(folder.origins.get(RECIPE_FOLDER, "."))
 
 
 def _folder(recipe: Recipe, out: str | Path | None) -> Path:

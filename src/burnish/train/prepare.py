@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from burnish.core.errors import ResourceError
+from burnish.core.errors import DataError, ResourceError
+from burnish.core.protocols import Verifier
 from burnish.core.seeds import derive_seed
 from burnish.core.types import Message, Role, Split
 from burnish.data.preflight import PreflightReport, preflight
@@ -27,6 +29,8 @@ from burnish.observe.resources import machine_facts
 from burnish.render.renderer import Renderer
 from burnish.render.tokenizer import TextTokenizer, load_tokenizer
 from burnish.train.recipe import Recipe, UserGuard, is_file_domain
+from burnish.train.recipe_stages import GrpoStage
+from burnish.verify.registry import get_verifier
 
 EVALUATION_SEED = 20_240
 """Seed of every evaluation set, in every run: sets stay the same across runs and training seeds, so that
@@ -55,6 +59,7 @@ class Prepared:
     tokenizer: TextTokenizer
     renderer: Renderer
     domains: tuple[Domain, ...]
+    verifiers: dict[str, Verifier]
     sets: TaskSets
     preflight: PreflightReport
     external: tuple[Example, ...]
@@ -70,8 +75,10 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
     base = resolve_model(_model_source(recipe, recipe_folder))
     tokenizer = load_tokenizer(base)
     renderer = Renderer(tokenizer)
+    verifiers = load_verifiers(recipe, recipe_folder)
     domains = tuple(_domain(name, recipe, recipe_folder) for name in recipe.tasks.domains)
-    sets = task_sets(recipe, domains)
+    require_prompts(recipe, domains)
+    sets = task_sets(recipe, domains, verifiers)
     report = check_labelled(sets.labelled, renderer, context_tokens(base))
     external, not_run = _external(recipe)
     return Prepared(
@@ -80,13 +87,12 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
         tokenizer=tokenizer,
         renderer=renderer,
         domains=domains,
+        verifiers=verifiers,
         sets=sets,
         preflight=report,
         external=external,
         not_run=not_run,
-        user_guards=tuple(
-            _user_guard(g, recipe, recipe_folder) for g in recipe.guards if isinstance(g, UserGuard)
-        ),
+        user_guards=tuple(_user_guard(g, recipe, recipe_folder) for g in recipe.guards if isinstance(g, UserGuard)),
     )
 
 
@@ -98,16 +104,51 @@ def _model_source(recipe: Recipe, folder: Path) -> str:
 def _domain(name: str, recipe: Recipe, folder: Path) -> Domain:
     if not is_file_domain(name):
         return get_domain(name)
-    path = Path(name).expanduser()
     assert recipe.tasks.verifier is not None  # the recipe refuses files without a verifier
-    verifier = recipe.tasks.verifier
-    file, colon, attribute = verifier.partition(":")
-    if colon and file.endswith(".py") and (folder / file).is_file():
-        verifier = f"{folder / file}:{attribute}"
-    return FileDomain(path if path.is_absolute() else folder / path, verifier)
+    return FileDomain(_beside(name, folder), recipe.tasks.verifier)
 
 
-def task_sets(recipe: Recipe, domains: tuple[Domain, ...]) -> TaskSets:
+def _beside(name: str, folder: Path) -> Path:
+    path = Path(name).expanduser()
+    return path if path.is_absolute() else folder / path
+
+
+def load_verifiers(recipe: Recipe, folder: Path) -> dict[str, Verifier]:
+    """Verifiers that the recipe names, by the name it uses; `file.py:function` is looked for beside the recipe.
+
+    Raises: ConfigError where one is unknown or cannot be loaded.
+    """
+    names = [guard.verifier for guard in recipe.guards if isinstance(guard, UserGuard)]
+    if recipe.tasks.verifier is not None:
+        names.append(recipe.tasks.verifier)
+    found = {}
+    for name in names:
+        file, colon, attribute = name.rpartition(":")
+        is_file = bool(colon) and file.endswith(".py")
+        found[name] = get_verifier(f"{_beside(file, folder)}:{attribute}" if is_file else name)
+    return found
+
+
+def require_prompts(recipe: Recipe, domains: tuple[Domain, ...]) -> None:
+    """Every step of RL needs as many different training prompts as it trains on.
+
+    Raises: DataError where a domain with an end has too few.
+    """
+    for index, stage in enumerate(recipe.stages):
+        if not isinstance(stage, GrpoStage):
+            continue
+        share = -(-stage.prompts_per_step // len(domains))
+        for domain in domains:
+            limit = domain.limit(Split.TRAIN)
+            if limit is not None and limit < share:
+                raise DataError(
+                    f"{domain.name} has {limit} training tasks, and a step draws {share} from each domain",
+                    where=f"stages[{index}].prompts_per_step={stage.prompts_per_step}",
+                    fix=f"add rows, or set prompts_per_step to at most {limit * len(domains)}",
+                )
+
+
+def task_sets(recipe: Recipe, domains: tuple[Domain, ...], verifiers: Mapping[str, Verifier]) -> TaskSets:
     """Every set of every domain; disjoint, and every gold passes its own verifier.
 
     Raises: DataError where a domain cannot give so many tasks or sets share content; VerifierError.
@@ -121,10 +162,14 @@ def task_sets(recipe: Recipe, domains: tuple[Domain, ...]) -> TaskSets:
     }
     made: dict[Split, list[Example]] = {split: [] for split in wanted}
     for domain in domains:
-        own = {split: domain.generate(split, count, seed) for split, (count, seed) in wanted.items()}
+        own = {
+            split: domain.labelled(count, seed) if split is Split.TRAIN else domain.generate(split, count, seed)
+            for split, (count, seed) in wanted.items()
+        }
         assert_disjoint({str(split): examples for split, examples in own.items()})
         for split, examples in own.items():
-            check_gold([example for example in examples if example.demonstration.parts])
+            written = [example for example in examples if example.demonstration.parts]
+            check_gold(written, verifiers.get(domain.verifier))
             made[split].extend(examples)
     return TaskSets(*(tuple(made[split]) for split in wanted))
 
@@ -147,7 +192,7 @@ def preflight_recipe(recipe: Recipe, recipe_folder: Path, *, max_tokens: int | N
     base = resolve_model(_model_source(recipe, recipe_folder))
     renderer = Renderer(load_tokenizer(base))
     domains = tuple(_domain(name, recipe, recipe_folder) for name in recipe.tasks.domains)
-    labelled = task_sets(recipe, domains).labelled
+    labelled = task_sets(recipe, domains, load_verifiers(recipe, recipe_folder)).labelled
     return _preflight(labelled, renderer, max_tokens or context_tokens(base))
 
 
@@ -182,8 +227,9 @@ def _external(recipe: Recipe) -> tuple[tuple[Example, ...], dict[str, str]]:
 
 
 def _user_guard(guard: UserGuard, recipe: Recipe, folder: Path) -> UserGuardSuite:
-    path = Path(guard.tasks).expanduser()
-    rows = load_tasks(path if path.is_absolute() else folder / path, verifier=guard.verifier)
+    rows = load_tasks(
+        _beside(guard.tasks, folder), verifier=guard.verifier, domain=f"guard.{guard.name}", split=Split.GATE
+    )
     return user_suite(guard.name, guard.margin, [(t, g) for t, g, _ in rows], recipe.sampling.max_tokens)
 
 

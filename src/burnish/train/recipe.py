@@ -320,9 +320,7 @@ class Recipe(Config):
                     f"write one of {', '.join(BUILT_IN_GUARDS)}",
                 )
             if names.index(names[at]) != at:
-                raise problem(
-                    f"guards.{at}", f"{{path}} names {names[at]!r} a second time", "name each guard once"
-                )
+                raise problem(f"guards.{at}", f"{{path}} names {names[at]!r} a second time", "name each guard once")
         return self
 
 

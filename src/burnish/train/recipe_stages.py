@@ -44,9 +44,7 @@ class SftStage(_Optimised):
     """Evaluations in a row without a better one that end the stage; 1 to 5."""
 
     def inert(self) -> dict[str, str]:
-        return (
-            {"patience": "evaluate_every_steps=0 evaluates nothing"} if self.evaluate_every_steps == 0 else {}
-        )
+        return {"patience": "evaluate_every_steps=0 evaluates nothing"} if self.evaluate_every_steps == 0 else {}
 
 
 class GrpoStage(_Optimised):

@@ -35,9 +35,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if not 0 < self.lr < math.inf:
-            raise _refuse(
-                "lr", f"lr={self.lr} is not a number above 0", "set lr above 0, for example to 1e-5"
-            )
+            raise _refuse("lr", f"lr={self.lr} is not a number above 0", "set lr above 0, for example to 1e-5")
         if self.total_steps < 1:
             raise _refuse("steps", f"{self.total_steps} steps leave nothing to train", "set at least 1 step")
         if not 0 <= self.warmup_steps <= self.total_steps:
@@ -47,13 +45,9 @@ class Schedule:
                 f"set warmup_steps to between 0 and {self.total_steps}",
             )
         if self.decay not in _DECAYS:
-            raise _refuse(
-                "schedule", f"schedule={self.decay!r} is unknown", f"set it to {', '.join(_DECAYS)}"
-            )
+            raise _refuse("schedule", f"schedule={self.decay!r} is unknown", f"set it to {', '.join(_DECAYS)}")
         if not 0 <= self.final_frac <= 1:
-            raise _refuse(
-                "final_frac", f"final_frac={self.final_frac} is outside [0, 1]", "set it between 0 and 1"
-            )
+            raise _refuse("final_frac", f"final_frac={self.final_frac} is outside [0, 1]", "set it between 0 and 1")
 
     def at(self, step: int) -> float:
         """The learning rate of the step after `step` finished ones.

@@ -159,18 +159,12 @@ def open_session(prepared: Prepared, folder: RunFolder, registry: Registry, *, c
     recipe = prepared.recipe
     dtype, autocast = choose_dtype(recipe.model.dtype)
     base = Policy.load(prepared.base_folder)
-    engine = LocalEngine(
-        base.model, prepared.tokenizer, dtype=dtype, max_sequences=recipe.engine.max_sequences
-    )
-    driver = Driver(engine, prepared.renderer, run_seed=recipe.seed)
+    engine = LocalEngine(base.model, prepared.tokenizer, dtype=dtype, max_sequences=recipe.engine.max_sequences)
+    driver = Driver(engine, prepared.renderer, run_seed=recipe.seed, verifiers=prepared.verifiers)
     runner = SuiteRunner(driver, cache=cache, max_undecided_frac=recipe.faults.max_undecided_frac)
     sets = prepared.sets
     path = folder.path / "state.json"
-    state = (
-        decode(RunState, json.loads(path.read_text("utf-8")), where=str(path))
-        if path.is_file()
-        else RunState()
-    )
+    state = decode(RunState, json.loads(path.read_text("utf-8")), where=str(path)) if path.is_file() else RunState()
     context = Context(
         recipe=recipe,
         folder=folder,
@@ -187,9 +181,7 @@ def open_session(prepared: Prepared, folder: RunFolder, registry: Registry, *, c
         autocast=autocast,
         deadline_s=recipe.limits.max_seconds or float("inf"),
     )
-    builtin = tuple(
-        name for name in recipe.guard_names if name not in {s.spec.name for s in prepared.user_guards}
-    )
+    builtin = tuple(name for name in recipe.guard_names if name not in {s.spec.name for s in prepared.user_guards})
     named = {
         "labelled": sets.labelled,
         "development": sets.development,

@@ -72,9 +72,7 @@ async def run_sft(
 ) -> Progression:
     """Train; the policy ends as the best point on the development set (or the last, without evaluations)."""
     limits = limits or SftLimits()
-    sequences = sft_sequences(
-        context.labelled, context.renderer, max_tokens=context.engine.decoder.max_context_tokens
-    )
+    sequences = sft_sequences(context.labelled, context.renderer, max_tokens=context.engine.decoder.max_context_tokens)
     per_epoch = max(1, len(sequences) // stage.rows_per_step)
     epochs = limits.max_epochs or stage.epochs
     total = per_epoch * epochs
@@ -86,18 +84,19 @@ async def run_sft(
         await progression.consider(0)  # a control may keep its parent, as the stage it is held against may
     for step in range(start, total):
         started = time.monotonic()
-        rows = [
-            sequences[i] for i in _rows_of_step(context.recipe.seed, name, step, per_epoch, len(sequences))
-        ]
+        rows = [sequences[i] for i in _rows_of_step(context.recipe.seed, name, step, per_epoch, len(sequences))]
         output = backend.forward_backward(rows, objective, step_denominators(rows))
         lr = schedule.at(step)
         grad_norm = backend.optim_step(lr)
         seconds = time.monotonic() - started
-        metrics = output.metrics | {"loss": output.loss, "lr": lr, "grad_norm": grad_norm, "epoch": (step + 1) / per_epoch}
+        metrics = output.metrics | {
+            "loss": output.loss,
+            "lr": lr,
+            "grad_norm": grad_norm,
+            "epoch": (step + 1) / per_epoch,
+        }
         metrics |= {"tokens_trained": output.num_trained_tokens, "train_s": seconds, "step_s": seconds}
-        context.emit(
-            events.StepMetrics(name, step + 1, {k: float(v) for k, v in (metrics | context.memory()).items()})
-        )
+        context.emit(events.StepMetrics(name, step + 1, {k: float(v) for k, v in (metrics | context.memory()).items()}))
         context.emit(events.Progress(name, "training", step + 1, total, "steps"))
         every = stage.evaluate_every_steps
         if every and ((step + 1) % every == 0 or step + 1 == total):

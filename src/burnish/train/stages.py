@@ -65,9 +65,7 @@ def few_shot_prefixes(session: Session, domain_name: str) -> list[tuple[Message,
     if config.candidates == 0:
         return []
     domain = next(d for d in session.prepared.domains if d.name == domain_name)
-    own = [
-        e for e in session.prepared.sets.labelled if e.task.domain == domain_name and e.demonstration.parts
-    ]
+    own = [e for e in session.prepared.sets.labelled if e.task.domain == domain_name and e.demonstration.parts]
     seed = derive_seed(session.prepared.recipe.seed, "few_shot")
     return few_shot_candidates(domain, own, count=config.candidates, shots=config.shots, seed=seed)
 
@@ -104,9 +102,7 @@ def prompted(session: Session, suite: Suite) -> tuple[Suite, str]:
             prefixes[domain] = few_shot_prefixes(session, domain)[index]
     if not prefixes:
         return suite, "plain"
-    name = ",".join(
-        f"{domain}-{index}" for domain, index in sorted(session.state.few_shot.items()) if index >= 0
-    )
+    name = ",".join(f"{domain}-{index}" for domain, index in sorted(session.state.few_shot.items()) if index >= 0)
     return with_prefixes(suite, prefixes), f"few_shot:{name}"
 
 
@@ -219,9 +215,7 @@ async def reference_results(
     """The parent under the plain prompt, and the base under its best prompt; cached by digest."""
     plain = await evaluate_model(session, suite, parent_path, parent, "plain")
     suite, prompt = prompted(session, suite)
-    base = await evaluate_model(
-        session, suite, session.prepared.base_folder, session.state.base_digest, prompt
-    )
+    base = await evaluate_model(session, suite, session.prepared.base_folder, session.state.base_digest, prompt)
     return plain, base
 
 

@@ -40,6 +40,7 @@ from burnish.rollout.engine_local import LocalEngine
 from burnish.rollout.weights import WeightUpdate
 from burnish.train.context import split_of
 from burnish.train.grpo import redraw_prompts
+from burnish.train.pipeline import recipe_folder_of
 from burnish.train.prepare import Prepared, prepare
 from burnish.train.recipe import load_recipe
 from burnish.train.recipe_stages import GrpoStage
@@ -74,10 +75,8 @@ def _bench(recipe: str | Path, overrides: Iterable[str], model: str) -> _Bench:
     prepared = prepare(loaded, Path(recipe).parent)
     dtype, _ = choose_dtype(loaded.model.dtype)
     policy = Policy.load(resolve_model(model))
-    engine = LocalEngine(
-        policy.model, prepared.tokenizer, dtype=dtype, max_sequences=loaded.engine.max_sequences
-    )
-    driver = Driver(engine, prepared.renderer, run_seed=loaded.seed)
+    engine = LocalEngine(policy.model, prepared.tokenizer, dtype=dtype, max_sequences=loaded.engine.max_sequences)
+    driver = Driver(engine, prepared.renderer, run_seed=loaded.seed, verifiers=prepared.verifiers)
     runner = SuiteRunner(driver, cache=None, max_undecided_frac=loaded.faults.max_undecided_frac)
     return _Bench(prepared, engine, driver, runner, weights_digest(policy.sampler_state()))
 
@@ -248,7 +247,7 @@ def _stored_tasks(folder: RunFolder, reader: TrajectoryReader) -> dict[str, tupl
     Gold is never written into a run folder; a task's id is a hash of its content, so a wrong one cannot match.
     """
     recipe = load_recipe(folder.config()).recipe
-    prepared = prepare(recipe, Path.cwd())
+    prepared = prepare(recipe, recipe_folder_of(folder))
     stages = {stage_name(recipe, i): stage for i, stage in enumerate(recipe.stages)}
     found: dict[str, tuple[Task, Gold]] = {}
     for name, step in reader.index:

@@ -117,9 +117,7 @@ async def contained(call: Awaitable[T]) -> T | Exception:
         return error
 
 
-def require_object(
-    payload: Any, verifier: str, keys: Sequence[str], optional: Sequence[str] = ()
-) -> dict[str, Any]:
+def require_object(payload: Any, verifier: str, keys: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
     """The gold payload, where it is an object with exactly these keys.
 
     Raises: DataError naming the missing or unknown keys (never their values: gold is not quoted).

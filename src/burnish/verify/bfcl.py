@@ -88,9 +88,7 @@ def _types_only(schema: Any) -> Any:
     full = normalised_schema(schema)
     if not isinstance(full, dict):
         return full
-    kept = {
-        key: full[key] for key in ("type", "$ref", "$defs", "definitions", "anyOf", "oneOf") if key in full
-    }
+    kept = {key: full[key] for key in ("type", "$ref", "$defs", "definitions", "anyOf", "oneOf") if key in full}
     if isinstance(full.get("items"), dict):
         kept["items"] = _types_only(full["items"])
     return kept

@@ -13,9 +13,7 @@ def must_pass(gold: Any, reply: str, why: str, *, tools: tuple[ToolSpec, ...] = 
     return VerifierCase(gold, reply, "pass", "must_pass", why, tools=tools)
 
 
-def must_fail(
-    gold: Any, reply: str, why: str, *, prompt: str = "", tools: tuple[ToolSpec, ...] = ()
-) -> VerifierCase:
+def must_fail(gold: Any, reply: str, why: str, *, prompt: str = "", tools: tuple[ToolSpec, ...] = ()) -> VerifierCase:
     """A wrong answer, or a right one outside the declared form."""
     return VerifierCase(gold, reply, "fail", "must_fail", why, prompt, tools)
 

@@ -89,9 +89,7 @@ def _findings(verifier: Verifier, results: tuple[CaseResult, ...]) -> list[str]:
             findings.append(f"case {index} is of kind {case.kind} and wants {case.want}")
         elif not result.ok:
             found = result.verdict.outcome.value
-            findings.append(
-                f"case {index} ({shown(case.why or case.reply, 60)}) wants {case.want}, got {found}"
-            )
+            findings.append(f"case {index} ({shown(case.why or case.reply, 60)}) wants {case.want}, got {found}")
     if not any(result.case.want == Outcome.PASS for result in results):
         findings.append("no case must pass")
     if not any(result.case.want == Outcome.FAIL for result in results):

@@ -26,9 +26,7 @@ EXACT_CASES: tuple[VerifierCase, ...] = (
     fooled_others("Paris", "Answer: Paris\nAnswer: Lyon", "two commitments"),
     fooled_others("Paris", "Answer: Paris\nNo, that is wrong.", "an answer taken back"),
     fooled_others("Paris", "It is not <answer>Paris</answer>", "a marker inside a denial"),
-    fooled_others(
-        "Paris", "<answer>Lyon</answer> or\n<answer>Paris</answer>", "different contents in two tags"
-    ),
+    fooled_others("Paris", "<answer>Lyon</answer> or\n<answer>Paris</answer>", "different contents in two tags"),
     fooled_others("Paris", "Is it Paris or Lyon?", "echo the prompt", prompt="Is it Paris or Lyon?"),
     fooled_others("Paris", "P\u0430ris", "a Cyrillic look-alike"),
     fooled_others("sirap", "\u202eparis", "a bidirectional override shows another text"),

@@ -31,9 +31,7 @@ class _Composite:
         self.version = f"1-{hashlib.sha256(signature.encode()).hexdigest()[:8]}"
         self.cases = tuple(cases)
 
-    def _sign(
-        self, verdicts: Sequence[Verdict], decisive: Verdict, score: float | None, reason: str
-    ) -> Verdict:
+    def _sign(self, verdicts: Sequence[Verdict], decisive: Verdict, score: float | None, reason: str) -> Verdict:
         """One verdict from the parts': the outcome and ending of the decisive one, components under its
         name."""
         components = {f"{v.verifier}.{key}": value for v in verdicts for key, value in v.components.items()}

@@ -92,9 +92,7 @@ def check_verifier_conformance(
         )
 
 
-async def _check(
-    verifier: Verifier, demonstrations: Sequence[tuple[Any, str]], task: Task | None
-) -> list[str]:
+async def _check(verifier: Verifier, demonstrations: Sequence[tuple[Any, str]], task: Task | None) -> list[str]:
     broken: list[str] = []
     right = [(task or bare_task(verifier.name), gold, reply) for gold, reply in demonstrations]
     right += [

@@ -31,9 +31,7 @@ class StructuredExtraction(TextVerifier):
         """The expected object."""
         value = require_object(payload, self.name, ["value"])["value"]
         if not isinstance(value, dict) or not value:
-            raise DataError(
-                "structured_extraction: the gold value is not an object with fields", fix="give one"
-            )
+            raise DataError("structured_extraction: the gold value is not an object with fields", fix="give one")
         return value
 
     def check(self, reply: Reply, gold: dict[str, Any], task: Task) -> Finding:
@@ -50,9 +48,7 @@ class StructuredExtraction(TextVerifier):
             )
         expected, found = leaves(gold), leaves(value)
         paths = sorted(set(expected) | set(found))
-        wrong = [
-            p for p in paths if p not in expected or p not in found or not json_equal(expected[p], found[p])
-        ]
+        wrong = [p for p in paths if p not in expected or p not in found or not json_equal(expected[p], found[p])]
         expected_keys, found_keys = set(key_paths(gold)), set(key_paths(value))
         components = _components(
             1.0,

@@ -29,9 +29,7 @@ from burnish.verify.cases_format import FORMAT_CASES
 from burnish.verify.json_extract import JsonRejected, parse_json_reply
 from burnish.verify.text import fold, shown
 
-_COMMAS = frozenset(
-    ",\u060c\u3001\uff0c\uff64\ufe50\ufe51\u055d\u1802\ua60d"
-)  # Latin, Arabic, CJK, Armenian, ...
+_COMMAS = frozenset(",\u060c\u3001\uff0c\uff64\ufe50\ufe51\u055d\u1802\ua60d")  # Latin, Arabic, CJK, Armenian, ...
 _BULLETS = ("- ", "* ", "• ")
 
 

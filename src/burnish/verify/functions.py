@@ -113,9 +113,7 @@ def _collect(thing: Any, seen: dict[str, str]) -> None:
     if name in seen:
         return
     seen[name] = _source(thing)
-    functions = (
-        [thing] if isinstance(thing, FunctionType) else [f for f in vars(thing).values() if callable(f)]
-    )
+    functions = [thing] if isinstance(thing, FunctionType) else [f for f in vars(thing).values() if callable(f)]
     for function in functions:
         if not isinstance(function, FunctionType):
             continue
@@ -215,15 +213,11 @@ async def _in_thread(function: Callable[..., Any], arguments: tuple[Any, ...]) -
         if not isinstance(error, _Stopped) and not loop.is_closed():
             loop.call_soon_threadsafe(deliver, result, error)
 
-    thread = threading.Thread(
-        target=work, name=f"verifier-{getattr(function, '__name__', 'function')}", daemon=True
-    )
+    thread = threading.Thread(target=work, name=f"verifier-{getattr(function, '__name__', 'function')}", daemon=True)
     thread.start()
     try:
         return await future
     except asyncio.CancelledError:
         if thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread.ident), ctypes.py_object(_Stopped)
-            )
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Stopped))
         raise

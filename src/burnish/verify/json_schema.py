@@ -60,9 +60,7 @@ class JsonSchema(TextVerifier):
         gold = require_object(payload, self.name, ["schema"], ["value"])
         validator = strict_validator(gold["schema"])
         if "value" in gold and next(validator.iter_errors(gold["value"]), None) is not None:
-            raise DataError(
-                "json_schema: the gold value does not fit the gold schema", fix="mend one of them"
-            )
+            raise DataError("json_schema: the gold value does not fit the gold schema", fix="mend one of them")
         return validator, "value" in gold, gold.get("value")
 
     def check(self, reply: Reply, gold: tuple[Validator, bool, Any], task: Task) -> Finding:
@@ -71,9 +69,7 @@ class JsonSchema(TextVerifier):
         try:
             value = parse_json_reply(reply.text)
         except JsonRejected as rejected:
-            return unparseable(
-                str(rejected), components={"parsed": 0.0, "valid": 0.0}, reply=shown(reply.text)
-            )
+            return unparseable(str(rejected), components={"parsed": 0.0, "valid": 0.0}, reply=shown(reply.text))
         error = best_match(validator.iter_errors(value))
         if error is not None:
             return failed(
@@ -84,9 +80,7 @@ class JsonSchema(TextVerifier):
             )
         components = {"parsed": 1.0, "valid": 1.0}
         if has_value and not json_equal(value, expected):
-            return failed(
-                "fits the schema, but is another value", components=components, reply=shown(reply.text)
-            )
+            return failed("fits the schema, but is another value", components=components, reply=shown(reply.text))
         return passed("fits the schema" + (" and is the value" if has_value else ""), components=components)
 
 
@@ -101,9 +95,7 @@ def strict_validator(schema: Any) -> Validator:
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        raise DataError(
-            f"not a JSON Schema: {shown(error.message)} at {error.json_path}", fix="mend it"
-        ) from None
+        raise DataError(f"not a JSON Schema: {shown(error.message)} at {error.json_path}", fix="mend it") from None
     validator: Validator = _Strict(_closed(schema, schema))
     return validator
 

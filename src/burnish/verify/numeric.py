@@ -61,9 +61,7 @@ class Numeric(TextVerifier):
         gold = require_object(gold, self.name, ["value"], ["unit", "rel_tol"])
         value, is_fraction = _gold_value(gold["value"])
         default_tol = _FLOAT_GOLD_REL_TOL if isinstance(gold["value"], float) else 0.0
-        return NumericGold(
-            value, _gold_rel_tol(gold.get("rel_tol", default_tol)), _gold_units(gold), is_fraction
-        )
+        return NumericGold(value, _gold_rel_tol(gold.get("rel_tol", default_tol)), _gold_units(gold), is_fraction)
 
     def check(self, reply: Reply, gold: NumericGold, task: Task) -> Finding:
         """Read the committed answer, then its unit, then its value."""
@@ -132,9 +130,7 @@ def _gold_value(value: Any) -> tuple[Fraction, bool]:
 
 def _gold_rel_tol(rel_tol: Any) -> Fraction:
     if not isinstance(rel_tol, (int, float)) or isinstance(rel_tol, bool) or not 0 <= rel_tol <= _MAX_REL_TOL:
-        raise DataError(
-            f"numeric: rel_tol={rel_tol!r} is not between 0 and {_MAX_REL_TOL}", fix="give a smaller one"
-        )
+        raise DataError(f"numeric: rel_tol={rel_tol!r} is not between 0 and {_MAX_REL_TOL}", fix="give a smaller one")
     return Fraction(rel_tol)
 
 
@@ -143,8 +139,6 @@ def _gold_units(gold: dict[str, Any]) -> tuple[str, ...]:
     units = [units] if isinstance(units, str) else units
     if not isinstance(units, list) or not all(isinstance(unit, str) and unit.strip() for unit in units):
         raise DataError("numeric: unit is not a text or a list of texts", fix="give its accepted spellings")
-    if any(
-        character.isdigit() and character.isascii() for unit in units for character in unit[:1] + unit[-1:]
-    ):
+    if any(character.isdigit() and character.isascii() for unit in units for character in unit[:1] + unit[-1:]):
         raise DataError("numeric: a unit begins or ends with a digit", fix="spell it with a letter or ²")
     return tuple(fold(unit).strip() for unit in units)

@@ -107,9 +107,7 @@ def _module(name: str, spec: str) -> ModuleType:
 def _file(name: str, spec: str) -> ModuleType:
     path = Path(name)
     if not path.is_file():
-        raise ConfigError(
-            f"no file {name}", where=spec, fix="check the path; it is taken from the current folder"
-        )
+        raise ConfigError(f"no file {name}", where=spec, fix="check the path; it is taken from the current folder")
     resolved = path.resolve()
     module_name = f"burnish_verifier_{path.stem}_{hashlib.sha256(str(resolved).encode()).hexdigest()[:8]}"
 

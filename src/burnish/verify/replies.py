@@ -13,9 +13,7 @@ from burnish.core.outcomes import Ending, StopReason
 from burnish.core.types import Message, Role, Split, Task, ToolSpec, Trajectory
 
 
-def bare_task(
-    verifier: str, prompt: str | tuple[Message, ...] = "", tools: tuple[ToolSpec, ...] = ()
-) -> Task:
+def bare_task(verifier: str, prompt: str | tuple[Message, ...] = "", tools: tuple[ToolSpec, ...] = ()) -> Task:
     """A task for a reply that comes without one."""
     return Task.create(
         (Message.of(Role.USER, prompt),) if isinstance(prompt, str) else prompt,

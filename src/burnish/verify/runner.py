@@ -54,13 +54,8 @@ async def verify_one(
         if not rule_of(verdict.ending).retry:
             break
         verdict = await _attempt(verifier, task, gold, trajectory, artifacts, deadline_s)
-    if (
-        verdict.ending in (Ending.VERIFIER_ERROR, Ending.WALL_TIME_MACHINE)
-        and trajectory.reply.text != NEUTRAL_REPLY
-    ):
-        control = await _attempt(
-            verifier, task, gold, with_reply(trajectory, NEUTRAL_REPLY), artifacts, deadline_s
-        )
+    if verdict.ending in (Ending.VERIFIER_ERROR, Ending.WALL_TIME_MACHINE) and trajectory.reply.text != NEUTRAL_REPLY:
+        control = await _attempt(verifier, task, gold, with_reply(trajectory, NEUTRAL_REPLY), artifacts, deadline_s)
         if control.outcome is not Outcome.UNDECIDED:
             verdict = replace(
                 verdict,
@@ -89,9 +84,7 @@ async def _attempt(
     elif isinstance(verdict, Exception):
         found = fault(verdict, trajectory.reply.text, provoked=False)
     else:
-        found = undecided(
-            f"the verifier returned a {type(verdict).__name__}, not a verdict", Ending.VERIFIER_ERROR
-        )
+        found = undecided(f"the verifier returned a {type(verdict).__name__}, not a verdict", Ending.VERIFIER_ERROR)
     return found.signed(verifier.name, verifier.version)
 
 

@@ -66,9 +66,7 @@ def _scored(verifier: Verifier, rows: list[Row], deadline_s: float) -> Iterator[
     with asyncio.Runner() as runner:
         for row in rows:
             trajectory = reply_trajectory(row.task, row.reply)
-            verdict = runner.run(
-                verify_one(verifier, row.task, row.gold, trajectory, Artifacts(), deadline_s)
-            )
+            verdict = runner.run(verify_one(verifier, row.task, row.gold, trajectory, Artifacts(), deadline_s))
             plain = to_plain(verdict)
             yield {key: plain[key] for key in _VERDICT_KEYS}
 
@@ -78,9 +76,7 @@ def read_rows(verifier: Verifier, path: Path) -> list[Row]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise DataError(
-            f"cannot read {path}: {error.strerror}", where=str(path), fix="give a JSONL file"
-        ) from None
+        raise DataError(f"cannot read {path}: {error.strerror}", where=str(path), fix="give a JSONL file") from None
     rows = []
     for number, line in enumerate(data.rstrip().split(b"\n"), start=1):
         where = f"{path}:{number}"
@@ -133,9 +129,7 @@ def _task(described: dict[str, Any], verifier: str, where: str) -> Task:
         return decode(Task, described, where=where)
     unknown = sorted(set(described) - {"prompt", "tools"})
     if unknown:
-        raise DataError(
-            f"`task` has unknown keys {unknown}", where=where, fix="give gold, prompt and tools only"
-        )
+        raise DataError(f"`task` has unknown keys {unknown}", where=where, fix="give gold, prompt and tools only")
     try:
         tools = tuple(
             ToolSpec(t["name"], t.get("description", ""), t["parameters"]) for t in described.get("tools", [])

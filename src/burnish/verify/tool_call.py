@@ -117,17 +117,13 @@ class ToolCall(TextVerifier):
         if not isinstance(accepted, dict) or not all(isinstance(v, list) and v for v in accepted.values()):
             raise DataError(f"{self.name}: arguments do not map to lists of accepted values", fix="list them")
         if not isinstance(optional, list) or not set(optional) <= set(accepted):
-            raise DataError(
-                f"{self.name}: optional names parameters that have no accepted values", fix="list them"
-            )
+            raise DataError(f"{self.name}: optional names parameters that have no accepted values", fix="list them")
         may_miss = {*optional, *(parameter for parameter, values in accepted.items() if "" in values)}
         return CallGold(name, accepted, frozenset(may_miss))
 
     def check(self, reply: Reply, gold: CallGold | None, task: Task) -> Finding:
         """Read the call, then hold name and arguments against the gold."""
-        schema = _schema_of(
-            gold, task, self.name
-        )  # first: a task at fault is at fault whatever the reply says
+        schema = _schema_of(gold, task, self.name)  # first: a task at fault is at fault whatever the reply says
         try:
             call = read_call(reply)
         except CallRejected as rejected:
@@ -142,9 +138,7 @@ class ToolCall(TextVerifier):
             return passed("no call, as wanted", components=_components(1.0, 1.0, 1.0), parse_state=state)
         if gold is None or call is None or call.name != gold.name:
             reason = "no call where a tool fits" if call is None else "a call of a tool that does not fit"
-            return failed(
-                reason, components=_components(1.0, 0.0, 0.0), reply=_quoted(reply, call), parse_state=state
-            )
+            return failed(reason, components=_components(1.0, 0.0, 0.0), reply=_quoted(reply, call), parse_state=state)
         wrong = self._wrong_arguments(call, gold, schema)
         considered = set(call.arguments) | (set(gold.accepted) - gold.optional)
         share = 1.0 - len(wrong) / len(considered) if considered else 1.0
@@ -153,9 +147,7 @@ class ToolCall(TextVerifier):
             return passed("the call is right", components=components, parse_state=state)
         reason = f"{len(wrong)} of {len(considered)} arguments are wrong"
         named = {shown(parameter): problem for parameter, problem in wrong.items()}
-        return failed(
-            reason, components=components, reply=_quoted(reply, call), parse_state=state, wrong=named
-        )
+        return failed(reason, components=components, reply=_quoted(reply, call), parse_state=state, wrong=named)
 
     def _wrong_arguments(self, call: Call, gold: CallGold, schema: dict[str, Any] | None) -> dict[str, str]:
         """What is wrong with each argument that is wrong."""
@@ -203,14 +195,10 @@ def normalised_schema(schema: Any) -> Any:
 def argument_validator(schema: dict[str, Any], parameter: str, dialect: Any) -> Validator:
     """A strict validator of one parameter, its schema first passed through `dialect` (a plain function)."""
     definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
-    return _cached_validator(
-        json.dumps(dialect({**definitions, **schema["properties"][parameter]}), sort_keys=True)
-    )
+    return _cached_validator(json.dumps(dialect({**definitions, **schema["properties"][parameter]}), sort_keys=True))
 
 
-@lru_cache(
-    maxsize=512
-)  # a group's replies share their task's schemas; compiling one takes about a millisecond
+@lru_cache(maxsize=512)  # a group's replies share their task's schemas; compiling one takes about a millisecond
 def _cached_validator(schema: str) -> Validator:
     return strict_validator(json.loads(schema))
 
@@ -224,9 +212,7 @@ def _schema_of(gold: CallGold | None, task: Task, verifier: str) -> dict[str, An
         return None
     schema = next((tool.parameters for tool in task.tools if tool.name == gold.name), None)
     if schema is None:
-        raise DataError(
-            f"{verifier}: the task has no tool of the gold's name", where=task.id, fix="mend the task"
-        )
+        raise DataError(f"{verifier}: the task has no tool of the gold's name", where=task.id, fix="mend the task")
     properties = schema.get("properties", {})
     stray = sorted(set(gold.accepted) - set(properties))
     absent = sorted(set(schema.get("required", [])) - set(gold.accepted))
@@ -237,9 +223,7 @@ def _schema_of(gold: CallGold | None, task: Task, verifier: str) -> dict[str, An
             fix="mend the gold or the schema",
         )
     for parameter in gold.accepted:
-        argument_validator(
-            schema, parameter, normalised_schema
-        )  # a schema at fault shows here, whatever the reply
+        argument_validator(schema, parameter, normalised_schema)  # a schema at fault shows here, whatever the reply
     return schema
 
 

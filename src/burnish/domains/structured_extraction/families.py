@@ -125,9 +125,7 @@ def _invoices(random: Random, split: Split) -> Facts:
     company = random.choice(_COMPANY_FORMS).format(facts.word("company", random, split))
     facts.put("company", company, company)
     digits = random.randint(100, 999)
-    number = random.choice(
-        (f"INV-{digits}", f"{digits}-A", f"R{digits}", f"{random.choice('BCDK')}-{digits}")
-    )
+    number = random.choice((f"INV-{digits}", f"{digits}-A", f"R{digits}", f"{random.choice('BCDK')}-{digits}"))
     facts.put("number", number, number)
     money = draw_money(random, _INVOICE_AMOUNTS)
     facts.put("amount", money.written(money.amount), plain_number(money.amount))

@@ -27,8 +27,7 @@ NO_CALL = {"name": "none", "arguments": {}}
 """The reply that says: no tool fits."""
 
 REPLY_FORM = (
-    'Reply only with JSON {"name": ..., "arguments": {...}}. '
-    'If no tool fits: {"name": "none", "arguments": {}}.'
+    'Reply only with JSON {"name": ..., "arguments": {...}}. If no tool fits: {"name": "none", "arguments": {}}.'
 )
 
 _NO_FIT_EVERY = 9, 2  # two of nine requests find no tool that fits: 22 %
@@ -42,9 +41,7 @@ _TOPICS = (
 )
 """Subjects so near that a tool of one might serve a request for another: never taken as not fitting."""
 
-_GENERAL_TOOLS = frozenset(
-    {"add_reminder", "create_event", "send_message", "create_ticket", "translate_text"}
-)
+_GENERAL_TOOLS = frozenset({"add_reminder", "create_event", "send_message", "create_ticket", "translate_text"})
 """Tools that could be stretched to serve almost any request: never shown where they do not fit."""
 
 _MAX_SHOWN_CHARS = 420  # of two tools together; longer pairs would double the cost of a prompt
@@ -80,14 +77,10 @@ class ToolCall(Domain):
 
         return distinct_examples(build, count, where=f"{self.name}, split {split.value}")
 
-    def _example(
-        self, tool: CatalogueTool, request: Request, fits: bool, split: Split, random: Random
-    ) -> Example:
+    def _example(self, tool: CatalogueTool, request: Request, fits: bool, split: Split, random: Random) -> Example:
         filling = _fill(tool, request, split, random)
         shown = _shown_tools(tool, fits, split, random)
-        arguments = {
-            p.name: filling.arguments[p.name] for p in tool.parameters if p.name in filling.arguments
-        }
+        arguments = {p.name: filling.arguments[p.name] for p in tool.parameters if p.name in filling.arguments}
         call = {"name": tool.name, "arguments": arguments} if fits else NO_CALL
         accepted = {name: [value] for name, value in arguments.items()}
         prompt = tool_prompt([t.json_schema() for t in shown], filled(request.template, filling.texts))
@@ -104,9 +97,7 @@ class ToolCall(Domain):
         )
         gold = {"call": {"name": tool.name, "arguments": accepted} if fits else None}
         origin = Origin((request.template,), tuple(t.name for t in shown), tuple(filling.words))
-        return Example(
-            task, Gold.seal(gold), Message.of(Role.ASSISTANT, json.dumps(call, ensure_ascii=False)), origin
-        )
+        return Example(task, Gold.seal(gold), Message.of(Role.ASSISTANT, json.dumps(call, ensure_ascii=False)), origin)
 
 
 def tool_prompt(tools: Sequence[dict[str, Any]], request: str) -> str:
