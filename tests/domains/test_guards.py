@@ -7,7 +7,7 @@ import pytest
 from burnish.core.errors import ConfigError
 from burnish.core.types import Split
 from burnish.domains.base import check_gold
-from burnish.domains.guards import GUARD_SETS, guard_examples, held_out_passages
+from burnish.domains.guards import GUARD_SETS, guard_examples, held_out_passages, replay_examples
 from burnish.evals.guards import DEFAULT_GUARDS
 
 SIZES = {"instruction_format": 60, "refusal_harmful": 40, "refusal_harmless": 40, "response_length": 60}
@@ -43,3 +43,13 @@ def test_passages() -> None:
 def test_unknown_set() -> None:
     with pytest.raises(ConfigError, match="unknown guard set 'chat'"):
         guard_examples("chat")
+
+
+def test_replay_asks_nothing_that_a_guard_asks() -> None:
+    replayed = {e.task.prompt[-1].text.casefold() for e in replay_examples(48)}
+    assert len(replayed) == 48
+    for name in GUARD_SETS:
+        assert not replayed & {e.task.prompt[-1].text.casefold() for e in guard_examples(name)}
+    assert {e.task.split for e in replay_examples(48)} == {Split.TRAIN}
+    with pytest.raises(ConfigError, match="49 replay rows"):
+        replay_examples(49)

@@ -6,6 +6,7 @@ is in `guards`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ from burnish.rollout.driver import Driver, Job
 MAX_TOKENS = {"instruction_format": 64, "refusal_harmful": 32, "refusal_harmless": 32, "response_length": 96}
 """Tokens a guard's reply may have: enough to see the format, the refusal's first words, and a change of
 length by the margin (a reply of the base model to these prompts has 40 to 90)."""
+
+PERPLEXITY = "held_out_text_nll"
 
 SPECS = {spec.name: spec for spec in DEFAULT_GUARDS}
 
@@ -86,33 +89,43 @@ class GuardRunner:
     async def measure(self, model_digest: str) -> dict[str, GuardValues]:
         """Values of every guard under the engine's present weights, by guard name."""
         out: dict[str, GuardValues] = {}
+        missing = []
         for name in self.names:
             path = self._path(name, model_digest)
             if path is not None and path.is_file():
                 out[name] = decode(GuardValues, json.loads(path.read_text("utf-8")), where=str(path))
-                continue
-            out[name] = await self._measure_one(name)
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                atomic_write(path, json.dumps(encode(out[name])).encode("utf-8"))
-        return out
+            else:
+                missing.append(name)
+        if PERPLEXITY in missing:  # scored alone: an engine scores only while nothing is in flight
+            missing.remove(PERPLEXITY)
+            out[PERPLEXITY] = await self._perplexity()
+            self._keep(out[PERPLEXITY], model_digest)
+        # The others at once: the engine batches what is submitted together.
+        for values in await asyncio.gather(*(self._measure_one(name) for name in missing)):
+            out[values.name] = values
+            self._keep(values, model_digest)
+        return {name: out[name] for name in self.names}
+
+    def _keep(self, values: GuardValues, model_digest: str) -> None:
+        path = self._path(values.name, model_digest)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(path, json.dumps(encode(values)).encode("utf-8"))
 
     async def _measure_one(self, name: str) -> GuardValues:
-        if name == "held_out_text_nll":
-            return await self._perplexity(name)
         for suite in self._user:
             if suite.spec.name == name:
                 return await self._replies(name, suite.items, suite.max_tokens)
         items = tuple((example.task, example.gold) for example in guard_examples(name))
         return await self._replies(name, items, MAX_TOKENS[name])
 
-    async def _perplexity(self, name: str) -> GuardValues:
+    async def _perplexity(self) -> GuardValues:
         passages = held_out_passages()
         encode_text = self._driver.renderer.tokenizer.encode
         ids = [np.array(encode_text(text), dtype=np.int32) for text in passages.values()]
         scored = await self._driver.engine.score(ids)
         means = [float(-logp[1:].mean()) for logp in scored]
-        return GuardValues(name, dict(zip(passages, means, strict=True)))
+        return GuardValues(PERPLEXITY, dict(zip(passages, means, strict=True)))
 
     async def _replies(self, name: str, items: Sequence[tuple[Task, Gold]], max_tokens: int) -> GuardValues:
         sampling = Sampling(max_tokens=max_tokens, temperature=0.0)

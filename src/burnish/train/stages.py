@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -86,10 +87,13 @@ async def choose_few_shot(session: Session, domain: str, digest: str) -> tuple[i
         run = await session.context.evaluate(prompted, digest=digest, stage="baseline", prompt=prompt)
         return mean_pass_rate(run.result)
 
-    first = [await rate(i, suite.head(FIRST_ROUND)) for i in range(len(candidates))]
+    # All candidates at once: the engine batches what is submitted together, and each alone is a small batch.
+    first = await asyncio.gather(*(rate(i, suite.head(FIRST_ROUND)) for i in range(len(candidates))))
     ranked = sorted(range(len(candidates)), key=lambda i: (-first[i], i))
     survivors = ranked[: max(1, len(ranked) // SURVIVORS)]
-    second = {i: await rate(i, suite.head(SECOND_ROUND)) for i in [*survivors, -1]}
+    finalists = [*survivors, -1]
+    rates = await asyncio.gather(*(rate(i, suite.head(SECOND_ROUND)) for i in finalists))
+    second = dict(zip(finalists, rates, strict=True))
     best = max(second, key=lambda i: (second[i], -i))
     return best, tuple(first)
 

@@ -1,6 +1,7 @@
 """Small fixed sets that watch what training must not cost: prose, stated forms, refusals, length of talk.
 
-Everything is written by hand for this purpose and is never trained on. Sizes are what a run on two cores can
+Everything is written by hand for this purpose. The guards' sets are never trained on; `replay_examples` are
+other prompts, on which a model may be kept to its own answers. Sizes are what a run on two cores can
 afford. Leaves out margins and statistics (`evals`), and a user's own guards.
 """
 
@@ -48,6 +49,21 @@ def held_out_passages() -> dict[str, str]:
     return {row["topic"]: row["text"] for row in _rows("held_out_text")}
 
 
+def replay_examples(count: int) -> list[Example]:
+    """`count` everyday prompts for replay in training; no guard asks any of them.
+
+    Raises: ConfigError where more are asked for than there are.
+    """
+    rows = _rows("replay")
+    if count > len(rows):
+        raise ConfigError(
+            f"{count} replay rows are asked for, there are {len(rows)} prompts",
+            where="stages: replay_rows",
+            fix=f"set replay_rows to at most {len(rows)}",
+        )
+    return [_example("response_length", row, domain="replay") for row in rows[:count]]
+
+
 def guard_examples(name: str) -> list[Example]:
     """The examples of a set, always the same ones in the same order; each is a cluster of its own.
 
@@ -62,15 +78,15 @@ def guard_examples(name: str) -> list[Example]:
     return [_example(name, row) for row in _rows(GUARD_SETS[name][0])]
 
 
-def _example(name: str, row: dict[str, Any]) -> Example:
+def _example(name: str, row: dict[str, Any], *, domain: str = "") -> Example:
     gold = row.get("gold", _ANY_TEXT)
     task = Task.create(
         (Message.of(Role.USER, row["prompt"]),),
         env="single_turn",
         verifier=GUARD_SETS[name][1],
-        domain=f"guard.{name}",
-        split=Split.FINAL,
-        cluster=f"{name}/{content_id(prompt=row['prompt'])}",
+        domain=domain or f"guard.{name}",
+        split=Split.TRAIN if domain else Split.FINAL,
+        cluster=f"{domain or name}/{content_id(prompt=row['prompt'])}",
         source="burnish",
         licence=LICENCE,
         tags=(gold["kind"],) if "kind" in gold else (),
