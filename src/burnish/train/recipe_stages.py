@@ -37,7 +37,7 @@ class SftStage(_Optimised):
     rows_per_step: int = Field(default=16, ge=1)
     """Examples an optimiser step; 8 to 256."""
     replay_rows: int = Field(default=0, ge=0, le=48)
-    """Everyday prompts answered by the stage's first policy and trained along, so that talk stays as it was; 0 to 48."""
+    """Everyday prompts whose answers by the stage's first policy are trained along, to keep its talk; 0 to 48."""
     warmup_frac: float = Field(default=0.1, ge=0, le=1)
     """Share of the steps in which the learning rate rises from 0; 0 to 0.1."""
     evaluate_every_steps: int = Field(default=0, ge=0)
