@@ -111,7 +111,8 @@ def test_dry_run_of_the_quick_start() -> None:
     recipe = load_recipe(RECIPES / "quickstart.yaml").recipe
     geometry = derive_geometry(recipe)
     text = dry_run_text(recipe, geometry, estimate(geometry, RATES))
-    assert "12 prompts x 8 samples -> 96 rollouts -> 5 micro-batches" in text
+    assert "16 prompts x 8 samples -> 128 rollouts -> 6 micro-batches" in text
+    assert "120 rows (24 replayed) x 3 epochs in steps of 20 -> 18 steps" in text
     assert "400 tasks in 60 clusters find" in text
     assert "time   about" in text
     assert "memory about" in text

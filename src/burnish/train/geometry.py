@@ -192,13 +192,15 @@ def _curve(recipe: Recipe, lengths: TokenLengths, steps: int, every: int) -> tup
 
 
 def _sft(name: str, recipe: Recipe, stage: SftStage, lengths: TokenLengths) -> Phase:
-    rows = recipe.tasks.train_labels * len(recipe.tasks.domains)
+    labels = recipe.tasks.train_labels * len(recipe.tasks.domains)
+    rows = labels + stage.replay_rows
     steps = stage.epochs * max(1, rows // stage.rows_per_step)
     tokens = lengths.prompt + lengths.reply
     micro = math.ceil(stage.rows_per_step * tokens / MICRO_BATCH_TOKENS)
     replies, prefill, sampled = _curve(recipe, lengths, steps, stage.evaluate_every_steps)
+    replayed = f" ({stage.replay_rows} replayed)" if stage.replay_rows else ""
     text = (
-        f"{rows} rows x {stage.epochs} epochs in steps of {stage.rows_per_step} -> {steps} steps "
+        f"{rows} rows{replayed} x {stage.epochs} epochs in steps of {stage.rows_per_step} -> {steps} steps "
         f"-> {micro} micro-batches a step, {replies:,} replies for the curve"
     )
     return Phase(name, text, prefill, sampled, steps * stage.rows_per_step * tokens, replies)
