@@ -66,7 +66,6 @@ class Ours:
                 TrainSequence(
                     ids=np.concatenate([prompt, c.ids]),
                     trained=np.arange(len(prompt) + len(c.ids)) >= len(prompt),
-                    prefix_tokens=len(prompt),
                     group=group,
                     advantage=float(a),
                     logp_rollout=np.concatenate([nothing, c.logp]),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from burnish.core.errors import ModelError
-from burnish.models.decoder import FastDecoder, TransformersDecoder, common_prefix_tokens, make_decoder
+from burnish.models.decoder import FastDecoder, TransformersDecoder, make_decoder
 from burnish.models.digest import weights_digest
 from conftest import tiny_model
 
@@ -34,9 +34,12 @@ def test_prefill_and_steps_agree_with_the_full_forward(family: str) -> None:
     model = tiny_model(family)
     decoder = make_decoder(model, dtype=torch.float32)
     assert isinstance(decoder, FastDecoder if family in FAST else TransformersDecoder)
-    prompts, copies = _prompts(), [2, 1, 1, 3]
-    sequences = [p.tolist() for p, n in zip(prompts, copies, strict=True) for _ in range(n)]
-    logits = decoder.admit(prompts, copies, [30] * 4)
+    prompts = _prompts()
+    sequences = [p.tolist() for p in prompts]
+    logits = decoder.admit(prompts, [30] * 4)
+    decoder.fork([3, 0, 3])  # three histories part at once, two of them from one
+    sequences += [list(sequences[i]) for i in (3, 0, 3)]
+    logits = torch.cat([logits, logits[[3, 0, 3]]])
     rng = np.random.default_rng(0)
     for _ in range(25):
         for row, ids in enumerate(sequences):
@@ -52,7 +55,7 @@ def test_released_slots_leave_the_others_untouched(family: str) -> None:
     model = tiny_model(family)
     decoder = make_decoder(model, dtype=torch.float32)
     prompts = _prompts()
-    decoder.admit(prompts, [1] * 4, [30] * 4)
+    decoder.admit(prompts, [30] * 4)
     sequences = [p.tolist() for p in prompts]
     for gone in ([1], [0, 2]):
         order = decoder.release(gone)
@@ -69,10 +72,11 @@ def test_admission_while_others_are_in_flight() -> None:
     model = tiny_model("llama")
     decoder = FastDecoder(model, dtype=torch.float32)
     prompts = _prompts()
-    decoder.admit(prompts[:1], [1], [4])
+    decoder.admit(prompts[:1], [4])
     decoder.step(torch.tensor([9]))
-    late = decoder.admit(prompts[1:2], [2], [400])  # grows the cache under the active slot
+    late = decoder.admit(prompts[1:2], [400])  # grows the cache under the active slot
     torch.testing.assert_close(late[0], _full_logits(model, prompts[1].tolist()), rtol=0, atol=3e-4)
+    decoder.fork([1])
     logits = decoder.step(torch.tensor([11, 12, 13]))
     torch.testing.assert_close(logits[0], _full_logits(model, [*prompts[0].tolist(), 9, 11]), rtol=0, atol=3e-4)
     torch.testing.assert_close(logits[2], _full_logits(model, [*prompts[1].tolist(), 13]), rtol=0, atol=3e-4)
@@ -82,10 +86,10 @@ def test_shared_prefixes_and_groups_are_computed_once() -> None:
     model = tiny_model("llama")
     decoder = FastDecoder(model, dtype=torch.float32)
     prompts = _prompts()
-    decoder.admit(prompts, [8] * 4, [4] * 4)
+    decoder.admit(prompts, [4] * 4)
     assert decoder.num_computed_tokens == 20 + (5 + 9 + 1) + 13
-    decoder.release(range(32))
-    decoder.admit(prompts[:3], [1] * 3, [4] * 3)  # the prefix is still known
+    decoder.release(range(4))
+    decoder.admit(prompts[:3], [4] * 3)  # the prefix is still known
     assert decoder.num_computed_tokens == 48 + 15
 
 
@@ -93,9 +97,9 @@ def test_new_weights_forget_old_prefixes() -> None:
     model, other = tiny_model("llama"), tiny_model("llama", seed=9)
     decoder = FastDecoder(model, dtype=torch.float32)
     prompts = _prompts()
-    decoder.admit(prompts, [1] * 4, [4] * 4)
+    decoder.admit(prompts, [4] * 4)
     decoder.load(other.state_dict())
-    logits = decoder.admit(prompts, [1] * 4, [4] * 4)
+    logits = decoder.admit(prompts, [4] * 4)
     torch.testing.assert_close(logits[0], _full_logits(other, prompts[0].tolist()), rtol=0, atol=3e-4)
 
 
@@ -121,10 +125,3 @@ def test_one_changed_bit_changes_the_digest() -> None:
 def test_no_fast_decoder_for_other_architectures() -> None:
     with pytest.raises(ModelError, match="gemma3_text"):
         FastDecoder(tiny_model("gemma3_text"), dtype=torch.float32)
-
-
-def test_common_prefix() -> None:
-    a = np.array([1, 2, 3, 4], np.int32)
-    assert common_prefix_tokens(a, np.array([1, 2, 9], np.int32)) == 2
-    assert common_prefix_tokens(a, a) == 4
-    assert common_prefix_tokens(a, np.array([7], np.int32)) == 0

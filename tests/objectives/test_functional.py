@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from burnish.models.filters import filter_logits
 from burnish.objectives.functional import (
-    filter_logits,
     filtered_logp,
     linear_token_logp,
     token_logp,
@@ -69,6 +69,20 @@ def test_linear_equals_logits_first_and_spares_what_needs_no_gradient() -> None:
     torch.testing.assert_close(
         alone, torch.autograd.grad(token_logp(hidden @ frozen.T, ids, 0.9).sum(), hidden), rtol=0, atol=1e-13
     )
+
+
+def test_tokens_that_share_a_hidden_state_are_as_if_each_had_its_own() -> None:
+    hidden, weight, ids = draw(5, 4).requires_grad_(), draw(13, 4, seed=2).requires_grad_(), ids_of(9, 13)
+    rows, mix = torch.tensor([3, 0, 3, 1, 0, 3, 4, 4, 1]), draw(2, 9, seed=3)  # row 2 predicts nothing
+    ids[4] = ids[1]  # the same token of the same row twice
+    logp, entropy = linear_token_logp(hidden, weight, ids, 0.9, rows=rows, chunk_tokens=2)
+    want_logp, want_entropy = linear_token_logp(hidden[rows], weight, ids, 0.9)
+    torch.testing.assert_close((logp, entropy), (want_logp, want_entropy), rtol=0, atol=1e-13)
+    found = torch.autograd.grad(logp @ mix[0] + entropy @ mix[1], (hidden, weight))
+    want = torch.autograd.grad(want_logp @ mix[0] + want_entropy @ mix[1], (hidden, weight))
+    torch.testing.assert_close(found, want, rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="rows"):
+        linear_token_logp(hidden, weight, ids, rows=rows[:3])
 
 
 def test_linear_never_saves_a_tensor_of_all_logits() -> None:

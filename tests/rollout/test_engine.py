@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,33 @@ def test_a_seed_decides_whatever_else_is_in_flight() -> None:
         alone = run(make_engine(), request)[0]
         assert [c.ids.tolist() for c in alone] == [c.ids.tolist() for c in completions]
     assert len({tuple(c.ids.tolist()) for group in together for c in group}) == 12
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_completions_that_agree_so_far_are_computed_once(family: str) -> None:
+    """The histories computed are the distinct ones, and each completion is the one that it is alone."""
+    engine = make_engine(family)
+    histories = 0
+    step = engine.decoder.step
+
+    def counted(tokens: torch.Tensor) -> torch.Tensor:
+        nonlocal histories
+        histories += len(tokens)
+        return step(tokens)
+
+    engine.decoder.step = counted  # type: ignore[method-assign]
+    sampling, seeds = Sampling(12, temperature=0.1), tuple(range(16))
+    requests = [GenerateRequest(str(i), prompt(i, 5 + i), sampling, seeds) for i in range(3)]
+    found = run(engine, *requests)
+    distinct = {
+        (group, tuple(c.ids[:n].tolist())) for group, cs in enumerate(found) for c in cs for n in range(1, len(c.ids))
+    }
+    assert histories == len(distinct) < 0.7 * sum(len(c.ids) for cs in found for c in cs)
+    for request, completions in zip(requests, found, strict=True):
+        for seed, together in zip(seeds[:5], completions, strict=False):
+            (alone,) = run(make_engine(family), dataclasses.replace(request, seeds=(seed,)))[0]
+            assert together.ids.tolist() == alone.ids.tolist()
+            np.testing.assert_allclose(together.logp, alone.logp, rtol=0, atol=1e-4)
 
 
 def test_context_end_is_said() -> None:

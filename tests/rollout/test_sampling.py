@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from burnish.core.protocols import Sampling
-from burnish.rollout.engine_sampling import draw_tokens, filter_logits
+from burnish.models.filters import filter_logits
+from burnish.rollout.engine_sampling import draw_tokens
 
 
 def _settings() -> list[Sampling]:
@@ -34,7 +35,7 @@ def test_draws_follow_the_distribution(sampling: Sampling, vocab: int, draws: in
     counts = torch.zeros(vocab)
     for start in range(0, draws, 20_000):
         rows = slice(start, start + 20_000)
-        draw = draw_tokens(logits.expand(20_000, -1), sampling, seeds[rows], positions[rows])
+        draw = draw_tokens(logits, sampling, seeds[rows], positions[rows], np.zeros(20_000, np.int64))
         counts += torch.bincount(draw.tokens, minlength=vocab)
         torch.testing.assert_close(draw.logp, expected[draw.tokens].log(), rtol=0, atol=1e-5)
         plain = logits.double().log_softmax(-1)[0, draw.tokens]
@@ -66,6 +67,13 @@ def test_a_row_draws_the_same_in_any_batch(seed: int, rows: list[int]) -> None:
     whole = draw_tokens(logits, sampling, seeds, positions)
     part = draw_tokens(logits[rows], sampling, seeds[rows], positions[rows])
     assert part.tokens.tolist() == whole.tokens[rows].tolist()
+    # Several draws from one row are the draws of as many equal rows, however the rows are cut.
+    which = np.sort(rng.integers(0, 40, 60))
+    seeds, positions = rng.integers(0, 2**62, 60).astype(np.uint64), rng.integers(0, 99, 60)
+    shared = draw_tokens(logits, sampling, seeds, positions, which)
+    apart = draw_tokens(logits[which], sampling, seeds, positions)
+    assert shared.tokens.tolist() == apart.tokens.tolist()
+    torch.testing.assert_close(shared.logp, apart.logp, rtol=0, atol=1e-6)
 
 
 @settings(max_examples=60, deadline=None)

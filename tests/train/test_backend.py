@@ -48,7 +48,6 @@ def groups(model: torch.nn.Module, dtype: torch.dtype, sampling: Sampling) -> li
                 TrainSequence(
                     ids=np.concatenate([prompt, c.ids]),
                     trained=np.concatenate([np.zeros(len(prompt), bool), np.ones(len(c.ids), bool)]),
-                    prefix_tokens=len(prompt),
                     group=group,
                     advantage=float(index - 1.5),
                     logp_rollout=np.concatenate([nothing, c.logp]),

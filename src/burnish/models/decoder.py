@@ -4,12 +4,14 @@ Two of them share one interface: `FastDecoder` (Llama, Qwen2, Qwen3: fused proje
 attention as plain batched matrix products) and `TransformersDecoder` (any causal model of transformers,
 slower, whole waves only). Neither samples; see `rollout.engine_sampling`.
 
-Legend: B active sequences, N packed tokens, T cache positions, H query heads, K key/value heads, G = H/K,
+Legend: B active slots, N packed tokens, T cache positions, H query heads, K key/value heads, G = H/K,
 D head dim, V vocabulary.
 """
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,14 +23,29 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from burnish.core.errors import ModelError
+from burnish.models.linear import InferenceLinear
+from burnish.models.packing import common_prefix_tokens, tree_order
 
 FAST_ARCHITECTURES = frozenset({"llama", "qwen2", "qwen3"})
 T_BUCKET = 32
 """Cache length is rounded up to this many positions, so that shapes repeat and allocators reuse."""
 
 
+MIN_POSITIONS = 256
+"""Cache positions to begin with."""
+
+
+def _untouched_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Zeros whose pages the system provides when they are first used (`torch.zeros` writes them all at once)."""
+    pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)  # anonymous; freed with the last view of it
+    return torch.frombuffer(pages, dtype=dtype).view(shape)
+
+
 class Decoder(Protocol):
-    """What the local engine drives. Slots 0..B-1 are always the active ones."""
+    """What the local engine drives. Slots 0..B-1 are always the active ones.
+
+    A slot is a history, not a completion: completions that agree so far are one slot, forked where they part.
+    """
 
     continuous: bool
     max_context_tokens: int
@@ -38,8 +55,9 @@ class Decoder(Protocol):
     def num_active(self) -> int: ...
     def load(self, state: Mapping[str, Tensor]) -> None: ...
     def tensors(self) -> dict[str, Tensor]: ...
-    def admit(self, prompts: Sequence[NDArray[np.int32]], copies: Sequence[int], reserve: Sequence[int]) -> Tensor: ...
+    def admit(self, prompts: Sequence[NDArray[np.int32]], reserve: Sequence[int]) -> Tensor: ...
     def step(self, tokens: Tensor) -> Tensor: ...
+    def fork(self, slots: Sequence[int]) -> None: ...
     def release(self, slots: Sequence[int]) -> list[int]: ...
     def flush(self) -> None: ...
     def score_hidden(self, ids: NDArray[np.int32]) -> Tensor: ...
@@ -48,17 +66,14 @@ class Decoder(Protocol):
 
 @dataclass(slots=True)
 class _Layer:
-    """One layer's weights, projections transposed to [in, out]: 5 to 15 % faster at 16-96 rows in fp32."""
-
     norm_attn: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor | None
+    qkv: InferenceLinear
     q_norm: Tensor | None
     k_norm: Tensor | None
-    out: Tensor
+    out: InferenceLinear
     norm_mlp: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: InferenceLinear
+    down: InferenceLinear
 
 
 @dataclass(slots=True)
@@ -69,23 +84,45 @@ class _Prefix:
     kv: Tensor
 
 
-def common_prefix_tokens(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:
-    """Number of equal leading tokens."""
-    limit = min(len(a), len(b))
-    different = np.nonzero(a[:limit] != b[:limit])[0]
-    return int(different[0]) if len(different) else limit
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What a sequence adds to a forward pass over a prefix tree.
+
+    `fresh`: its new tokens; `path` int64 [n]: columns, among the pass's new tokens, of all its tokens after
+    `past`, its own included. The first `num_shared` of the path were other pieces' new tokens.
+    """
+
+    fresh: NDArray[np.int32]
+    path: NDArray[np.int64]
+    past: _Prefix | None = None
+
+    @property
+    def past_tokens(self) -> int:
+        return 0 if self.past is None else len(self.past.ids)
+
+    @property
+    def num_shared(self) -> int:
+        return len(self.path) - len(self.fresh)
 
 
 class FastDecoder:
     """The fast path for Llama-type models; holds its own copy of the weights, refreshed by `load`.
 
-    Prompts that share a prefix of `min_prefix_tokens` or more compute it once and keep it until the next
-    `load` or `flush`.
+    Prompts admitted together compute every shared beginning once; the most useful beginnings of
+    `min_prefix_tokens` or more are kept for later prompts until the next `load` or `flush`.
     """
 
     continuous = True
 
-    def __init__(self, model: Any, *, dtype: torch.dtype, max_prefixes: int = 8, min_prefix_tokens: int = 16) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        dtype: torch.dtype,
+        max_slots: int = 64,
+        max_prefixes: int = 8,
+        min_prefix_tokens: int = 16,
+    ) -> None:
         config = model.config
         if config.model_type not in FAST_ARCHITECTURES:
             raise ModelError(
@@ -102,11 +139,11 @@ class FastDecoder:
         self.max_context_tokens: int = config.max_position_embeddings
         self._rotary = model.model.rotary_emb
         self._embed = torch.empty(0)
-        self._head = torch.empty(0)
+        self._head: InferenceLinear  # set by `load`
         self._norm = torch.empty(0)
         self._layers: list[_Layer] = []
         self._cos = self._sin = torch.empty(0)
-        self._max_prefixes, self._min_prefix = max_prefixes, min_prefix_tokens
+        self._max_slots, self._max_prefixes, self._min_prefix = max_slots, max_prefixes, min_prefix_tokens
         self._prefixes: list[_Prefix] = []
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
@@ -128,50 +165,58 @@ class FastDecoder:
             return take(name).clone() if name in state else None
 
         self._embed = take("model.embed_tokens.weight").clone()
-        self._head = self._embed if self.tied else take("lm_head.weight").clone()
+        self._head = InferenceLinear(self._embed if self.tied else take("lm_head.weight"))
         self._norm = take("model.norm.weight").clone()
         self._layers = []
         for index in range(self.num_layers):
             at = f"model.layers.{index}."
             attn, mlp = at + "self_attn.", at + "mlp."
-            biases = [state.get(f"{attn}{p}_proj.bias") for p in "qkv"]
+            has_bias = f"{attn}q_proj.bias" in state
             self._layers.append(
                 _Layer(
                     norm_attn=take(at + "input_layernorm.weight").clone(),
-                    qkv=torch.cat([take(f"{attn}{p}_proj.weight") for p in "qkv"]).t().contiguous(),
-                    qkv_bias=None if biases[0] is None else torch.cat([take(f"{attn}{p}_proj.bias") for p in "qkv"]),
+                    qkv=InferenceLinear(
+                        torch.cat([take(f"{attn}{p}_proj.weight") for p in "qkv"]),
+                        torch.cat([take(f"{attn}{p}_proj.bias") for p in "qkv"]) if has_bias else None,
+                    ),
                     q_norm=optional(attn + "q_norm.weight"),
                     k_norm=optional(attn + "k_norm.weight"),
-                    out=take(attn + "o_proj.weight").t().contiguous(),
+                    out=InferenceLinear(take(attn + "o_proj.weight")),
                     norm_mlp=take(at + "post_attention_layernorm.weight").clone(),
-                    gate_up=torch.cat([take(mlp + "gate_proj.weight"), take(mlp + "up_proj.weight")]).t().contiguous(),
-                    down=take(mlp + "down_proj.weight").t().contiguous(),
+                    gate_up=InferenceLinear(
+                        torch.cat([take(mlp + "gate_proj.weight"), take(mlp + "up_proj.weight")])
+                    ),
+                    down=InferenceLinear(take(mlp + "down_proj.weight")),
                 )
             )
 
     @torch.no_grad()
     def tensors(self) -> dict[str, Tensor]:
-        """The weights that this decoder reads, back under their transformers names (views where possible)."""
+        """The weights that this decoder reads, back under their transformers names (views where possible).
+
+        A tied head that is packed is a copy; it appears under its own name should it differ from its embedding.
+        """
         named: dict[str, Tensor] = {"model.embed_tokens.weight": self._embed, "model.norm.weight": self._norm}
-        if not self.tied:
-            named["lm_head.weight"] = self._head
+        head = self._head.weight
+        if not self.tied or not torch.equal(head, self._embed):
+            named["lm_head.weight"] = head
         q_rows, kv_rows = self.num_heads * self.head_dim, self.num_kv * self.head_dim
         for index, layer in enumerate(self._layers):
             at = f"model.layers.{index}."
             attn, mlp = at + "self_attn.", at + "mlp."
             named[at + "input_layernorm.weight"] = layer.norm_attn
             named[at + "post_attention_layernorm.weight"] = layer.norm_mlp
-            split = layer.qkv.t().split([q_rows, kv_rows, kv_rows])
+            split = layer.qkv.weight.split([q_rows, kv_rows, kv_rows])
             named.update({f"{attn}{p}_proj.weight": part for p, part in zip("qkv", split, strict=True)})
-            if layer.qkv_bias is not None:
-                parts = layer.qkv_bias.split([q_rows, kv_rows, kv_rows])
+            if layer.qkv.bias is not None:
+                parts = layer.qkv.bias.split([q_rows, kv_rows, kv_rows])
                 named.update({f"{attn}{p}_proj.bias": part for p, part in zip("qkv", parts, strict=True)})
             if layer.q_norm is not None and layer.k_norm is not None:
                 named[attn + "q_norm.weight"], named[attn + "k_norm.weight"] = layer.q_norm, layer.k_norm
-            named[attn + "o_proj.weight"] = layer.out.t()
-            gate, up = layer.gate_up.t().chunk(2)
+            named[attn + "o_proj.weight"] = layer.out.weight
+            gate, up = layer.gate_up.weight.chunk(2)
             named[mlp + "gate_proj.weight"], named[mlp + "up_proj.weight"] = gate, up
-            named[mlp + "down_proj.weight"] = layer.down.t()
+            named[mlp + "down_proj.weight"] = layer.down.weight
         return named
 
     def flush(self) -> None:
@@ -197,9 +242,7 @@ class FastDecoder:
 
     def _project_qkv(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x [N, hidden] -> rotated q [N, H, D], rotated k [N, K, D], v [N, K, D]."""
-        h = self._rms(x, layer.norm_attn)
-        qkv = h @ layer.qkv if layer.qkv_bias is None else torch.addmm(layer.qkv_bias, h, layer.qkv)
-        qkv = qkv.view(len(x), self.num_heads + 2 * self.num_kv, self.head_dim)
+        qkv = layer.qkv(self._rms(x, layer.norm_attn)).view(len(x), self.num_heads + 2 * self.num_kv, self.head_dim)
         q, k, v = qkv.split([self.num_heads, self.num_kv, self.num_kv], dim=1)
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = self._rms(q, layer.q_norm), self._rms(k, layer.k_norm)
@@ -208,70 +251,65 @@ class FastDecoder:
         return both[:, : self.num_heads], both[:, self.num_heads :], v
 
     def _finish_layer(self, layer: _Layer, x: Tensor, attended: Tensor) -> Tensor:
-        x = torch.addmm(x, attended, layer.out)
-        gate, up = (self._rms(x, layer.norm_mlp) @ layer.gate_up).chunk(2, dim=-1)
-        return torch.addmm(x, F.silu(gate).mul_(up), layer.down)
+        x = layer.out.add_to(attended, x)
+        gate, up = layer.gate_up(self._rms(x, layer.norm_mlp)).chunk(2, dim=-1)
+        return layer.down.add_to(F.silu(gate).mul_(up), x)
 
     def project(self, hidden: Tensor) -> Tensor:
         """Final hidden states [N, hidden] -> logits [N, V] in float32."""
-        return F.linear(self._rms(hidden, self._norm), self._head).float()
+        return self._head(self._rms(hidden, self._norm)).float()
 
     # --- prompts ------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _forward_packed(
-        self, pieces: Sequence[NDArray[np.int32]], pasts: Sequence[Tensor | None]
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Run new tokens of several sequences at once, each after its own past.
+    def _forward_tree(self, pieces: Sequence[_Piece], slots: Sequence[int] | None) -> Tensor:
+        """Run the new tokens of several sequences at once -> hidden [N, hidden], in the order of the pieces.
 
-        Shapes: `pasts[i]` [layers, 2, K, P_i, D] or None -> hidden [N, hidden] in order, and for each piece
-        its new keys and values [layers, 2, K, n_i, D].
+        With `slots`, the keys and values of piece i, its past included, go to slot `slots[i]`.
         """
-        starts = [0 if past is None else past.shape[3] for past in pasts]
-        lengths = [len(piece) for piece in pieces]
-        self._rope_table(max(s + n for s, n in zip(starts, lengths, strict=True)))
-        positions = torch.from_numpy(
-            np.concatenate([np.arange(s, s + n) for s, n in zip(starts, lengths, strict=True)])
-        )
+        depths = [np.arange(p.past_tokens + p.num_shared, p.past_tokens + len(p.path)) for p in pieces]
+        self._rope_table(max(p.past_tokens + len(p.path) for p in pieces))
+        positions = torch.from_numpy(np.concatenate(depths))
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
-        x = self._embed[torch.from_numpy(np.concatenate(pieces).astype(np.int64))]
-        kv = [torch.empty(self.num_layers, 2, self.num_kv, n, self.head_dim, dtype=self.dtype) for n in lengths]
+        x = self._embed[torch.from_numpy(np.concatenate([p.fresh for p in pieces]).astype(np.int64))]
+        paths = [torch.from_numpy(p.path) for p in pieces]
+        column = torch.cat(paths)
+        slot = torch.from_numpy(np.repeat(slots or np.zeros(len(pieces), int), [len(p.path) for p in pieces]))
+        depth = torch.from_numpy(np.concatenate([p.past_tokens + np.arange(len(p.path)) for p in pieces]))
+        ends = np.cumsum([len(p.fresh) for p in pieces])
         for index, layer in enumerate(self._layers):
             q, k, v = self._project_qkv(layer, x, cos, sin)
             attended = torch.empty(len(x), self.num_heads * self.head_dim, dtype=self.dtype)
-            offset = 0
-            for piece, (start, n) in enumerate(zip(starts, lengths, strict=True)):
-                rows = slice(offset, offset + n)
-                kv[piece][index, 0], kv[piece][index, 1] = k[rows].transpose(0, 1), v[rows].transpose(0, 1)
-                past = pasts[piece]
-                attended[rows] = self._attend_prompt(
-                    q[rows], kv[piece][index], None if past is None else past[index], start
-                )
-                offset += n
+            for piece, path, end in zip(pieces, paths, ends, strict=True):
+                rows = slice(int(end) - len(piece.fresh), int(end))
+                if rows.start < rows.stop:
+                    attended[rows] = self._attend_prompt(q[rows], k[path], v[path], index, piece)
+            if slots is not None:
+                keys, values = self._keys[index], self._values[index]
+                keys[slot, :, depth], values[slot, :, depth] = k[column], v[column]
+                for at, piece in zip(slots, pieces, strict=True):
+                    if piece.past is not None:
+                        keys[at, :, : piece.past_tokens] = piece.past.kv[index, 0]
+                        values[at, :, : piece.past_tokens] = piece.past.kv[index, 1]
             x = self._finish_layer(layer, x, attended)
         self.num_computed_tokens += len(x)
-        return x, kv
+        return x
 
-    def _attend_prompt(self, q: Tensor, new: Tensor, past: Tensor | None, start: int) -> Tensor:
-        """q [n, H, D], new [2, K, n, D], past [2, K, P, D] -> [n, H*D], causal."""
+    def _attend_prompt(self, q: Tensor, k: Tensor, v: Tensor, layer: int, piece: _Piece) -> Tensor:
+        """q [n, H, D] after its past and the shared part of its path, k and v [path, K, D] -> [n, H*D], causal."""
         n = len(q)
-        keys, values = (
-            (new[0], new[1])
-            if past is None
-            else (
-                torch.cat((past[0], new[0]), dim=1),
-                torch.cat((past[1], new[1]), dim=1),
-            )
-        )
-        mask = None
-        if past is not None and n > 1:
-            mask = torch.ones(n, start + n, dtype=torch.bool).tril(start)
+        keys, values = k.transpose(0, 1), v.transpose(0, 1)
+        if piece.past is not None:
+            keys = torch.cat((piece.past.kv[layer, 0], keys), dim=1)
+            values = torch.cat((piece.past.kv[layer, 1], values), dim=1)
+        before = keys.shape[1] - n
+        mask = torch.ones(n, before + n, dtype=torch.bool).tril(before) if before and n > 1 else None
         out = F.scaled_dot_product_attention(
             q.transpose(0, 1)[None],
             keys[None],
             values[None],
             attn_mask=mask,
-            is_causal=past is None and n > 1,
+            is_causal=before == 0 and n > 1,
             enable_gqa=self.num_kv != self.num_heads,
         )
         return out[0].transpose(0, 1).reshape(n, -1)
@@ -281,80 +319,93 @@ class FastDecoder:
         fits = [p for p in self._prefixes if len(p.ids) < len(ids) and np.array_equal(p.ids, ids[: len(p.ids)])]
         return max(fits, key=lambda p: len(p.ids), default=None)
 
-    def _learn_prefixes(self, prompts: Sequence[NDArray[np.int32]]) -> None:
-        """Compute the prefixes that neighbours (in sorted order) of this wave share, once each."""
-        ordered = sorted(prompts, key=lambda ids: ids.tolist())
-        run: list[NDArray[np.int32]] = []
-        shared = 0
-        found: list[NDArray[np.int32]] = []
-        for ids in [*ordered, np.zeros(0, np.int32)]:
-            # A prompt needs one token of its own, so that there is a last position to read logits from.
-            length = min(common_prefix_tokens(run[-1], ids), len(run[-1]) - 1, len(ids) - 1) if run else 0
-            kept = min(shared, length) if len(run) > 1 else length
-            # A run goes on while its shared prefix stays worth it; half is the point where splitting pays.
-            if kept >= self._min_prefix and kept * 2 >= shared:
-                run, shared = [*run, ids], kept
+    def _plan_pieces(self, prompts: Sequence[NDArray[np.int32]]) -> tuple[list[int], list[_Piece]]:
+        """Tree order of the prompts, and for each (in that order) what it adds; every last token is computed."""
+        order = tree_order(prompts)
+        pieces: list[_Piece] = []
+        at = 0
+        for rank, index in enumerate(order):
+            ids, past = prompts[index], self._best_prefix(prompts[index])
+            start = 0 if past is None else len(past.ids)
+            shared = 0
+            if pieces and pieces[-1].past is past:
+                # A prompt keeps one token of its own, so that there is a last position to read logits from.
+                shared = min(common_prefix_tokens(prompts[order[rank - 1]], ids), len(ids) - 1) - start
+            fresh = ids[start + shared :]
+            path = np.concatenate([pieces[-1].path[:shared] if shared else [], np.arange(at, at + len(fresh))])
+            pieces.append(_Piece(fresh, path.astype(np.int64), past))
+            at += len(fresh)
+        return order, pieces
+
+    def _keep_prefixes(self, ordered: Sequence[NDArray[np.int32]], slots: Sequence[int]) -> None:
+        """Keep the beginnings that would have spared most, had they been known; `ordered` prompts fill `slots`."""
+        lengths = [
+            min(common_prefix_tokens(a, b), len(a) - 1, len(b) - 1)
+            for a, b in zip(ordered, ordered[1:], strict=False)
+        ]
+        found: dict[tuple[int, int], tuple[int, int]] = {}  # (first rank, tokens) -> (tokens spared, tokens)
+        for rank, length in enumerate(lengths):
+            if length < self._min_prefix:
                 continue
-            if len(run) > 1:
-                found.append(run[0][:shared])
-            run, shared = [ids], 0
-        for ids in found:
+            first, last = rank, rank + 1
+            while first > 0 and lengths[first - 1] >= length:
+                first -= 1
+            while last < len(lengths) and lengths[last] >= length:
+                last += 1
+            found[first, length] = ((last - first) * length, length)
+        for (first, _), (_, length) in sorted(found.items(), key=lambda item: -item[1][0])[: self._max_prefixes]:
+            ids = ordered[first][:length]
             known = self._best_prefix(np.append(ids, np.int32(-1)))
-            start = 0 if known is None else len(known.ids)
-            if len(ids) - start < self._min_prefix:
+            if length - (0 if known is None else len(known.ids)) < self._min_prefix:
                 continue
-            _, (kv,) = self._forward_packed([ids[start:]], [None if known is None else known.kv])
-            full = kv if known is None else torch.cat((known.kv, kv), dim=3)
-            self._prefixes.append(_Prefix(ids, full))
-            del self._prefixes[: -self._max_prefixes]
+            slot = slots[first]
+            kv = torch.stack(
+                [
+                    torch.stack((keys[slot, :, :length], values[slot, :, :length]))
+                    for keys, values in zip(self._keys, self._values, strict=True)
+                ]
+            )
+            self._prefixes.append(_Prefix(ids.copy(), kv))
+        del self._prefixes[: -self._max_prefixes]
 
     @torch.no_grad()
-    def admit(self, prompts: Sequence[NDArray[np.int32]], copies: Sequence[int], reserve: Sequence[int]) -> Tensor:
-        """Prefill prompts into new slots (each prompt into `copies[i]` of them), computing each once.
+    def admit(self, prompts: Sequence[NDArray[np.int32]], reserve: Sequence[int]) -> Tensor:
+        """Prefill prompts into new slots, which follow the active ones in the order of the prompts.
 
-        `reserve[i]`: tokens that may follow. Returns logits [sum(copies), V] of each new slot's next token,
-        in the order of the new slots, which follow the active ones.
+        `reserve[i]`: tokens that may follow. Returns logits [len(prompts), V] of each one's next token.
         """
-        if len(prompts) > 1:
-            self._learn_prefixes(prompts)
-        prefixes = [self._best_prefix(ids) for ids in prompts]
-        pasts = [None if p is None else p.kv for p in prefixes]
-        pieces = [ids if p is None else ids[len(p.ids) :] for ids, p in zip(prompts, prefixes, strict=True)]
-        hidden, kv = self._forward_packed(pieces, pasts)
-        ends = np.cumsum([len(piece) for piece in pieces]) - 1
-        logits = self.project(hidden[torch.from_numpy(ends)])
         first = self.num_active
-        needed = max(len(ids) + extra for ids, extra in zip(prompts, reserve, strict=True))
-        self._reserve(first + sum(copies), needed)
-        slot = first
-        for ids, past, new, count in zip(prompts, pasts, kv, copies, strict=True):
-            full = new if past is None else torch.cat((past, new), dim=3)
-            for index in range(self.num_layers):
-                self._keys[index][slot : slot + count, :, : len(ids)] = full[index, 0]
-                self._values[index][slot : slot + count, :, : len(ids)] = full[index, 1]
-            slot += count
-        self._lengths = np.concatenate(
-            [self._lengths, np.repeat([len(ids) for ids in prompts], copies).astype(np.int64)]
-        )
-        return logits.repeat_interleave(torch.tensor(list(copies)), dim=0)
+        self._reserve(first + len(prompts), max(len(ids) + n for ids, n in zip(prompts, reserve, strict=True)))
+        order, pieces = self._plan_pieces(prompts)
+        slots = [first + i for i in order]
+        hidden = self._forward_tree(pieces, slots)
+        if len(prompts) > 1:
+            self._keep_prefixes([prompts[i] for i in order], slots)
+        self._lengths = np.concatenate([self._lengths, [len(ids) for ids in prompts]]).astype(np.int64)
+        ends = np.cumsum([len(piece.fresh) for piece in pieces]) - 1
+        return self.project(hidden[torch.from_numpy(ends[np.argsort(order)])])
 
     def _reserve(self, slots: int, positions: int) -> None:
-        """Grow the cache to at least so many slots and positions, keeping what is active."""
+        """Grow the cache to at least so many slots and positions, keeping what is active.
+
+        Generous, because the pages of slots and positions that are never used are never touched.
+        """
         have_slots = self._keys[0].shape[0] if self._keys else 0
         have_positions = self._keys[0].shape[2] if self._keys else 0
         if slots <= have_slots and positions <= have_positions:
             return
-        positions = max(have_positions, -(-positions // T_BUCKET) * T_BUCKET)
-        slots = max(have_slots, slots)
-        active = self.num_active
+        slots = max(slots, have_slots, self._max_slots)
+        positions = max(2 * positions, MIN_POSITIONS) if positions > have_positions else have_positions
+        positions = -(-positions // T_BUCKET) * T_BUCKET
+        active, longest = self.num_active, int(self._lengths.max(initial=0))
         for cache in (self._keys, self._values):
-            grown: list[Tensor] = []
             for index in range(self.num_layers):
-                tensor = torch.zeros(slots, self.num_kv, positions, self.head_dim, dtype=self.dtype)
-                if cache:
-                    tensor[:active, :, :have_positions] = cache[index][:active]
-                grown.append(tensor)
-            cache[:] = grown
+                tensor = _untouched_zeros((slots, self.num_kv, positions, self.head_dim), self.dtype)
+                if index < len(cache):
+                    tensor[:active, :, :longest] = cache[index][:active, :, :longest]
+                    cache[index] = tensor
+                else:
+                    cache.append(tensor)
 
     # --- tokens -------------------------------------------------------------------------------------
 
@@ -389,6 +440,17 @@ class FastDecoder:
         self._lengths = self._lengths + 1
         return self.project(x)
 
+    @torch.no_grad()
+    def fork(self, slots: Sequence[int]) -> None:
+        """Copy these slots' histories into new slots after the active ones."""
+        first, n = self.num_active, len(slots)
+        self._reserve(first + n, 0)
+        source = torch.tensor(slots)
+        longest = int(self._lengths[slots].max())
+        for cache in (*self._keys, *self._values):
+            cache[first : first + n, :, :longest] = cache[source, :, :longest]
+        self._lengths = np.concatenate([self._lengths, self._lengths[slots]])
+
     def release(self, slots: Sequence[int]) -> list[int]:
         """Free slots; the last active ones move into the gaps.
 
@@ -410,8 +472,7 @@ class FastDecoder:
 
     def score_hidden(self, ids: NDArray[np.int32]) -> Tensor:
         """Hidden states [T, hidden] of a whole sequence, before the final norm."""
-        hidden, _ = self._forward_packed([ids], [None])
-        return hidden
+        return self._forward_tree([_Piece(ids, np.arange(len(ids)))], None)
 
 
 class TransformersDecoder:
@@ -462,7 +523,7 @@ class TransformersDecoder:
         return len(self._mask)
 
     @torch.no_grad()
-    def admit(self, prompts: Sequence[NDArray[np.int32]], copies: Sequence[int], reserve: Sequence[int]) -> Tensor:
+    def admit(self, prompts: Sequence[NDArray[np.int32]], reserve: Sequence[int]) -> Tensor:
         """Prefill a wave, left-padded; see `FastDecoder.admit`. Refused while slots are active."""
         if self.num_active:
             raise RuntimeError("a wave decoder admits only when it is empty")
@@ -475,11 +536,9 @@ class TransformersDecoder:
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         out = self._model(ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1)
         self.num_computed_tokens += int(mask.sum())
-        repeats = torch.tensor(list(copies))
-        self._cache = out.past_key_values
-        self._cache.batch_select_indices(torch.arange(len(prompts)).repeat_interleave(repeats))
-        self._mask = mask.repeat_interleave(repeats, dim=0)
-        return out.logits[:, -1].float().repeat_interleave(repeats, dim=0)
+        self._cache, self._mask = out.past_key_values, mask
+        logits: Tensor = out.logits[:, -1].float()
+        return logits
 
     @torch.no_grad()
     def step(self, tokens: Tensor) -> Tensor:
@@ -496,17 +555,24 @@ class TransformersDecoder:
         self._cache = out.past_key_values
         return out.logits[:, -1].float()
 
+    def fork(self, slots: Sequence[int]) -> None:
+        """Copy these slots' histories into new slots after the active ones."""
+        self._select([*range(self.num_active), *slots])
+
     def release(self, slots: Sequence[int]) -> list[int]:
         """Free slots, keeping the order of the rest."""
         gone = set(slots)
         order = [slot for slot in range(self.num_active) if slot not in gone]
-        if not order:
+        if order:
+            self._select(order)
+        else:
             self.flush()
-            return order
+        return order
+
+    def _select(self, order: Sequence[int]) -> None:
         keep = torch.tensor(order)
         self._cache.batch_select_indices(keep)
         self._mask = self._mask[keep]
-        return order
 
     @torch.no_grad()
     def score_hidden(self, ids: NDArray[np.int32]) -> Tensor:
@@ -523,10 +589,10 @@ class TransformersDecoder:
         return logits.float()
 
 
-def make_decoder(model: Any, *, dtype: torch.dtype) -> Decoder:
+def make_decoder(model: Any, *, dtype: torch.dtype, max_slots: int = 64) -> Decoder:
     """The fast decoder where the architecture has one, else the transformers decoder."""
     config = model.config
     plain = getattr(config, "sliding_window", None) in (None, 0) or not getattr(config, "use_sliding_window", True)
     if config.model_type in FAST_ARCHITECTURES and plain and config.hidden_act == "silu":
-        return FastDecoder(model, dtype=dtype)
+        return FastDecoder(model, dtype=dtype, max_slots=max_slots)
     return TransformersDecoder(model, dtype=dtype)

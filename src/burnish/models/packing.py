@@ -1,8 +1,10 @@
-"""Sequences packed into rows, with shared prefixes computed once.
+"""Sequences packed into rows, with every shared beginning computed once.
 
-Trajectories of one task begin with the same prompt. A `Tree` holds that prefix once and the continuations
-as branches; rows hold several trees. A token attends to its tree's prefix and to its own branch, causally,
-so log-probabilities and gradients are those of the unpacked sequences (a test holds them to each other).
+A causal model computes the same for two sequences as far as their tokens are equal. So a row holds a prefix
+tree of its sequences: a token stands once for all sequences that agree up to it, and attends to its own path.
+Prompts of a domain share their instructions, the samples of a group their prompt and, at the low entropies of
+a fine-tuned policy, much of their replies. Log-probabilities and gradients are those of the unpacked
+sequences (a test holds them to each other).
 
 Legend: R rows, T positions of a row, S sequences.
 """
@@ -17,19 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """A shared prefix [P] (P >= 1) and branches; `members[i]` is the caller's index of branch i."""
-
-    prefix: NDArray[np.int32]
-    branches: tuple[NDArray[np.int32], ...]
-    members: tuple[int, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens to compute."""
-        return len(self.prefix) + sum(len(branch) for branch in self.branches)
+Ids = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +27,8 @@ class PackedRows:
     """Input of one forward pass.
 
     Shapes: `ids`, `positions` int64 [R, T]; `attend` bool [R, 1, T, T]. `sources[s]` int64 [T_s - 1]: for
-    sequence s of the caller, the flat position (row * T + column) whose output predicts its tokens 1, 2, ...
+    sequence s of the caller, the flat position (row * T + column) whose output predicts its tokens 1, 2, ...;
+    sequences that agree so far name the same position.
     """
 
     ids: Tensor
@@ -47,74 +38,74 @@ class PackedRows:
     num_tokens: int
 
 
-def build_trees(sequences: Sequence[NDArray[np.int32]], prefix_tokens: Sequence[int], *, share: bool) -> list[Tree]:
-    """Group sequences whose first `prefix_tokens[i]` ids are equal; with `share` off, each is its own tree."""
-    grouped: dict[tuple[int, bytes] | int, list[int]] = {}
-    for index, (ids, length) in enumerate(zip(sequences, prefix_tokens, strict=True)):
-        if not 1 <= length <= len(ids):
-            raise ValueError(f"sequence {index}: a prefix of {length} tokens in {len(ids)}")
-        key = (length, ids[:length].tobytes()) if share else index
-        grouped.setdefault(key, []).append(index)
-    trees = []
-    for members in grouped.values():
-        first = members[0]
-        length = prefix_tokens[first]
-        branches = tuple(sequences[i][length:] for i in members)
-        trees.append(Tree(sequences[first][:length], branches, tuple(members)))
-    return trees
+def common_prefix_tokens(a: Ids, b: Ids) -> int:
+    """Number of equal leading tokens."""
+    limit = min(len(a), len(b))
+    different = np.nonzero(a[:limit] != b[:limit])[0]
+    return int(different[0]) if len(different) else limit
 
 
-def plan_rows(trees: Sequence[Tree], row_tokens: int) -> list[list[Tree]]:
-    """Trees into rows of at most `row_tokens` (a longer tree gets a row of its own), first fit decreasing."""
-    rows: list[list[Tree]] = []
-    room: list[int] = []
-    for tree in sorted(trees, key=lambda t: -t.num_tokens):
-        for index, free in enumerate(room):
-            if tree.num_tokens <= free:
-                rows[index].append(tree)
-                room[index] -= tree.num_tokens
-                break
+def tree_order(sequences: Sequence[Ids]) -> list[int]:
+    """Indices in lexicographic order of the tokens: each sequence then shares most with its neighbours.
+
+    In that order a prefix tree has sum(len(i) - common_prefix_tokens(i - 1, i)) tokens.
+    """
+    return sorted(range(len(sequences)), key=lambda i: sequences[i].astype(">u4").tobytes())
+
+
+def plan_rows(sequences: Sequence[Ids], row_tokens: int, *, share: bool = True) -> list[list[int]]:
+    """Indices by row, each row in tree order and of at most `row_tokens` tree tokens.
+
+    A longer sequence gets a row of its own; with `share` off, so does every sequence.
+    """
+    rows: list[list[int]] = []
+    room = 0
+    for index in tree_order(sequences):
+        ids = sequences[index]
+        fresh = len(ids) - (common_prefix_tokens(sequences[rows[-1][-1]], ids) if rows else 0)
+        if rows and share and fresh <= room:
+            rows[-1].append(index)
+            room -= fresh
         else:
-            rows.append([tree])
-            room.append(row_tokens - tree.num_tokens)
+            rows.append([index])
+            room = row_tokens - len(ids)
     return rows
 
 
-def lay_out(rows: Sequence[Sequence[Tree]]) -> PackedRows:
-    """Rows of trees as one padded input."""
-    width = max(sum(tree.num_tokens for tree in row) for row in rows)
+def count_tree_tokens(sequences: Sequence[Ids], row: Sequence[int]) -> int:
+    """Tokens of a row in tree order."""
+    pairs = zip(row, row[1:], strict=False)
+    return sum(len(sequences[i]) for i in row) - sum(common_prefix_tokens(sequences[a], sequences[b]) for a, b in pairs)
+
+
+def lay_out(sequences: Sequence[Ids], rows: Sequence[Sequence[int]]) -> PackedRows:
+    """Rows of sequence indices, each in tree order, as one padded input."""
+    sizes = [count_tree_tokens(sequences, row) for row in rows]
+    width = max(sizes)
     ids = np.zeros((len(rows), width), np.int64)
     positions = np.zeros((len(rows), width), np.int64)
-    tree_of = np.full((len(rows), width), -1, np.int64)
-    branch_of = np.zeros((len(rows), width), np.int64)  # 0 is the prefix
+    attend = np.zeros((len(rows), width, width), bool)
     sources: dict[int, Tensor] = {}
     for r, row in enumerate(rows):
         at = 0
-        for t, tree in enumerate(row):
-            p = len(tree.prefix)
-            ids[r, at : at + p] = tree.prefix
-            positions[r, at : at + p] = np.arange(p)
-            tree_of[r, at : at + tree.num_tokens] = t
-            prefix_at = r * width + at + np.arange(p)
-            at += p
-            for b, (branch, member) in enumerate(zip(tree.branches, tree.members, strict=True), start=1):
-                n = len(branch)
-                ids[r, at : at + n] = branch
-                positions[r, at : at + n] = np.arange(p, p + n)
-                branch_of[r, at : at + n] = b
-                path = np.concatenate([prefix_at, r * width + at + np.arange(n)])
-                sources[member] = torch.from_numpy(path[:-1])
-                at += n
-    same_tree = tree_of[:, :, None] == tree_of[:, None, :]
-    on_path = (branch_of[:, None, :] == 0) | (branch_of[:, :, None] == branch_of[:, None, :])
-    causal = np.tril(np.ones((width, width), dtype=bool))
-    padding = tree_of < 0
-    attend = same_tree & on_path & causal[None]
-    attend |= padding[:, :, None] & np.eye(width, dtype=bool)[None]  # a row of no keys would be NaN
+        before = np.zeros(0, np.int32)
+        path = np.zeros(0, np.int64)  # columns of the last sequence's tokens
+        for index in row:
+            sequence = sequences[index]
+            shared = common_prefix_tokens(before, sequence)
+            depths = np.arange(shared, len(sequence))
+            columns = at + depths - shared
+            path = np.concatenate([path[:shared], columns])
+            ids[r, columns], positions[r, columns] = sequence[shared:], depths
+            attend[r, columns[:, None], path[None]] = depths[:, None] >= np.arange(len(sequence))[None]
+            sources[index] = torch.from_numpy(r * width + path[:-1])
+            before, at = sequence, at + len(depths)
+        padding = np.arange(at, width)
+        attend[r, padding, padding] = True  # a row of no keys would be NaN
     return PackedRows(
         ids=torch.from_numpy(ids),
         positions=torch.from_numpy(positions),
         attend=torch.from_numpy(attend)[:, None],
         sources=sources,
-        num_tokens=int((~padding).sum()),
+        num_tokens=sum(sizes),
     )

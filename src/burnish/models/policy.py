@@ -18,7 +18,7 @@ from torch import Tensor
 
 from burnish.core.errors import ConfigError
 from burnish.models.load import load_transformers
-from burnish.models.packing import PackedRows, build_trees, lay_out, plan_rows
+from burnish.models.packing import PackedRows, count_tree_tokens, lay_out, plan_rows
 
 TREE_ARCHITECTURES = frozenset({"llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen2_moe", "qwen3_moe"})
 """Architectures whose attention takes an arbitrary mask in every layer."""
@@ -121,25 +121,17 @@ class Policy:
         """tanh soft cap of the logits (Gemma 2), or None."""
         return getattr(self.config.get_text_config(), "final_logit_softcapping", None)
 
-    def pack(
-        self,
-        sequences: Sequence[NDArray[np.int32]],
-        prefix_tokens: Sequence[int],
-        *,
-        row_tokens: int,
-        rows_at_once: int,
-    ) -> list[PackedRows]:
-        """Micro-batches for these sequences; prefixes are shared where the architecture allows."""
-        trees = build_trees(sequences, prefix_tokens, share=self.can_share_prefixes)
-        rows = plan_rows(trees, row_tokens) if self.can_share_prefixes else [[tree] for tree in trees]
-        rows.sort(key=lambda row: -sum(tree.num_tokens for tree in row))
-        return [lay_out(rows[i : i + rows_at_once]) for i in range(0, len(rows), rows_at_once)]
+    def pack(self, sequences: Sequence[NDArray[np.int32]], *, row_tokens: int, rows_at_once: int) -> list[PackedRows]:
+        """Micro-batches for these sequences; beginnings are shared where the architecture allows."""
+        rows = plan_rows(sequences, row_tokens, share=self.can_share_prefixes)
+        rows.sort(key=lambda row: -count_tree_tokens(sequences, row))
+        return [lay_out(sequences, rows[i : i + rows_at_once]) for i in range(0, len(rows), rows_at_once)]
 
     @torch.no_grad()
     def score(self, sequences: Sequence[NDArray[np.int32]], *, temperature: float = 1.0) -> list[NDArray[np.float64]]:
         """Log-probability of every token given those before it, [T] each, first entry NaN."""
         out = [np.full(len(ids), np.nan) for ids in sequences]
-        for packed in self.pack(sequences, [1] * len(sequences), row_tokens=512, rows_at_once=4):
+        for packed in self.pack(sequences, row_tokens=512, rows_at_once=4):
             hidden = self.hidden(packed)
             for member, source in packed.sources.items():
                 targets = torch.from_numpy(sequences[member][1:].astype(np.int64))

@@ -1,8 +1,9 @@
 """The local engine: continuous batching beside the trainer, on the same machine.
 
-One scheduler task runs while requests wait: it admits prompts while slots are free (each prompt computed
-once for all its samples), advances every active sequence by one token, and hands out completions as they
-end. Everything is deterministic given the order of submission.
+One scheduler task runs while requests wait: it admits prompts while there is room, advances every active
+history by one token, and hands out completions as they end. Completions of a prompt that agree so far are one
+history, computed once; where their draws differ they part. Each still draws by its own seed, so nothing about
+a completion changes. Everything is deterministic given the order of submission.
 
 Leaves out (so far): grammars, adapters kept apart from the weights, images, sessions, preemption.
 """
@@ -24,8 +25,10 @@ from burnish.core.errors import ConfigError, RunError
 from burnish.core.outcomes import StopReason
 from burnish.core.protocols import Completion, EngineCapabilities, GenerateRequest, Sampling
 from burnish.core.types import Timing
+from burnish.models.allocator import keep_freed_memory
 from burnish.models.decoder import Decoder, make_decoder
 from burnish.models.digest import weights_digest
+from burnish.models.packing import common_prefix_tokens
 from burnish.rollout.engine_sampling import draw_tokens
 from burnish.rollout.weights import WeightUpdate
 
@@ -54,6 +57,10 @@ class _Sequence:
     logp_unfiltered: list[float] = field(default_factory=list)
 
 
+_Slot = list[_Sequence]
+"""Completions of one request that agree so far: one history in the decoder."""
+
+
 @dataclass(slots=True)
 class _Waiting:
     request: GenerateRequest
@@ -64,7 +71,8 @@ class _Waiting:
 class LocalEngine:
     """Samples from its own copy of a policy's weights.
 
-    `max_sequences`: sequences decoded together. `max_prefill_tokens`: prompt tokens admitted in one go.
+    `max_sequences`: sequences in flight together. `max_prefill_tokens`: prompt tokens
+    computed in one go, shared beginnings once.
     """
 
     def __init__(
@@ -77,7 +85,8 @@ class LocalEngine:
         max_prefill_tokens: int = 4096,
         version: int = 0,
     ) -> None:
-        self.decoder: Decoder = make_decoder(model, dtype=dtype)
+        keep_freed_memory()
+        self.decoder: Decoder = make_decoder(model, dtype=dtype, max_slots=max_sequences)
         self.dtype = dtype
         self.version = version
         self.tokens_sampled = 0
@@ -86,7 +95,7 @@ class LocalEngine:
         self._max_sequences = max_sequences
         self._max_prefill_tokens = max_prefill_tokens
         self._waiting: deque[_Waiting] = deque()
-        self._active: list[_Sequence] = []
+        self._active: list[_Slot] = []
         self._task: asyncio.Task[None] | None = None
 
     # --- protocol -----------------------------------------------------------------------------------
@@ -129,8 +138,10 @@ class LocalEngine:
                 sequence = self._sequence(waiting, index)
                 sequence.started_s = time.monotonic()
                 waiting.queue.put_nowait(self._completion(sequence, StopReason.ABORTED))
-        slots = [i for i, s in enumerate(self._active) if s.request.request_id == request_id]
-        self._end(dict.fromkeys(slots, StopReason.ABORTED))
+        slots = [i for i, members in enumerate(self._active) if members[0].request.request_id == request_id]
+        for sequence in [s for i in slots for s in self._active[i]]:
+            sequence.queue.put_nowait(self._completion(sequence, StopReason.ABORTED))
+        self._release(slots)
 
     async def load_weights(self, ref: WeightUpdate) -> int:
         """Take new weights by name; every cache of the old ones is dropped."""
@@ -178,7 +189,7 @@ class LocalEngine:
     def _require_idle(self, verb: str) -> None:
         if self._active or self._waiting:
             raise RunError(
-                f"cannot {verb} while {len(self._active)} sequences are in flight",
+                f"cannot {verb} while {self._num_sequences} sequences are in flight",
                 fix="await or abort them first",
             )
 
@@ -193,15 +204,19 @@ class LocalEngine:
                 self.busy_s += time.perf_counter() - started
                 await asyncio.sleep(0)
         except Exception as error:
-            queues = [s.queue for s in self._active] + [w.queue for w in self._waiting]
+            queues = [s.queue for members in self._active for s in members] + [w.queue for w in self._waiting]
             self._active.clear()
             self._waiting.clear()
             self.decoder.flush()
             for queue in queues:
                 queue.put_nowait(error)
 
+    @property
+    def _num_sequences(self) -> int:
+        return sum(len(members) for members in self._active)
+
     def _admit(self) -> None:
-        free = self._max_sequences - len(self._active)
+        free = self._max_sequences - self._num_sequences
         # Prefilling a handful at a time wastes the matrix units: wait for a quarter of the slots.
         may = self.decoder.continuous and free * 4 >= self._max_sequences
         if not self._waiting or not (may or not self._active):
@@ -209,7 +224,8 @@ class LocalEngine:
         wave: list[_Waiting] = []
         tokens = 0
         while self._waiting and len(self._waiting[0].request.seeds) <= free:
-            cost = len(self._waiting[0].request.ids)
+            ids = self._waiting[0].request.ids
+            cost = len(ids) - max((common_prefix_tokens(w.request.ids, ids) for w in wave), default=0)
             if wave and tokens + cost > self._max_prefill_tokens:
                 break
             wave.append(self._waiting.popleft())
@@ -218,14 +234,10 @@ class LocalEngine:
         if not wave:
             return
         began = time.monotonic()
-        logits = self.decoder.admit(
-            [w.request.ids for w in wave],
-            [len(w.request.seeds) for w in wave],
-            [w.request.sampling.max_tokens for w in wave],
-        )
+        logits = self.decoder.admit([w.request.ids for w in wave], [w.request.sampling.max_tokens for w in wave])
         now = time.monotonic()
-        fresh = [self._sequence(w, index) for w in wave for index in range(len(w.request.seeds))]
-        for sequence in fresh:
+        fresh = [[self._sequence(w, index) for index in range(len(w.request.seeds))] for w in wave]
+        for sequence in [s for members in fresh for s in members]:
             sequence.started_s, sequence.prefill_s = now, now - began
         first = len(self._active)
         self._active.extend(fresh)
@@ -236,29 +248,48 @@ class LocalEngine:
         return _Sequence(waiting.request, index, stops, waiting.queue, waiting.submitted_s)
 
     def _advance(self) -> None:
-        logits = self.decoder.step(torch.tensor([s.ids[-1] for s in self._active]))
+        logits = self.decoder.step(torch.tensor([members[0].ids[-1] for members in self._active]))
         self._take(logits, range(len(self._active)))
 
     def _take(self, logits: torch.Tensor, slots: Sequence[int]) -> None:
-        """Draw one token for each slot from its row of logits, and end what is complete."""
+        """Draw a token for every completion of these slots, one row of logits each; end, part and go on."""
         by_sampling: dict[Sampling, list[int]] = {}
         for row, slot in enumerate(slots):
-            by_sampling.setdefault(self._active[slot].request.sampling, []).append(row)
+            by_sampling.setdefault(self._active[slot][0].request.sampling, []).append(row)
         for sampling, rows in by_sampling.items():
-            members = [self._active[slots[row]] for row in rows]
+            members = [s for row in rows for s in self._active[slots[row]]]
+            counts = [len(self._active[slots[row]]) for row in rows]
             seeds = np.array([s.request.seeds[s.index] for s in members], dtype=np.uint64)
             positions = np.array([len(s.ids) for s in members], dtype=np.int64)
             picked = logits if len(rows) == len(logits) else logits[torch.tensor(rows)]
-            draw = draw_tokens(picked, sampling, seeds, positions)
+            draw = draw_tokens(picked, sampling, seeds, positions, np.repeat(np.arange(len(rows)), counts))
             for member, token, logp, plain in zip(
                 members, draw.tokens.tolist(), draw.logp.tolist(), draw.logp_unfiltered.tolist(), strict=True
             ):
                 member.ids.append(token)
                 member.logp.append(logp)
                 member.logp_unfiltered.append(plain)
-        self.tokens_sampled += len(slots)
-        ended = {slot: reason for slot in slots if (reason := self._stop_reason(self._active[slot])) is not None}
-        self._end(ended)
+            self.tokens_sampled += len(members)
+        parents, branches, ended = [], [], []
+        for slot in slots:
+            by_token: dict[int, _Slot] = {}
+            for sequence in self._active[slot]:
+                reason = self._stop_reason(sequence)
+                if reason is None:
+                    by_token.setdefault(sequence.ids[-1], []).append(sequence)
+                else:
+                    sequence.queue.put_nowait(self._completion(sequence, reason))
+            going = list(by_token.values())
+            if not going:
+                ended.append(slot)
+                continue
+            self._active[slot] = going[0]
+            branches += going[1:]
+            parents += [slot] * (len(going) - 1)
+        if parents:
+            self.decoder.fork(parents)
+            self._active += branches
+        self._release(ended)
 
     def _stop_reason(self, sequence: _Sequence) -> StopReason | None:
         sampling = sequence.request.sampling
@@ -274,14 +305,10 @@ class LocalEngine:
             return StopReason.CONTEXT_FULL
         return None
 
-    def _end(self, ended: dict[int, StopReason]) -> None:
-        if not ended:
-            return
-        for slot, reason in ended.items():
-            sequence = self._active[slot]
-            sequence.queue.put_nowait(self._completion(sequence, reason))
-        order = self.decoder.release(list(ended))
-        self._active = [self._active[slot] for slot in order]
+    def _release(self, slots: Sequence[int]) -> None:
+        if slots:
+            order = self.decoder.release(slots)
+            self._active = [self._active[slot] for slot in order]
 
     def _completion(self, sequence: _Sequence, reason: StopReason) -> Completion:
         text = self._tokenizer.decode_reply(sequence.ids)

@@ -1,9 +1,10 @@
 """The local training backend: one process, one policy, one optimiser.
 
-A step's sequences are packed into micro-batches (shared prompts once); each micro-batch's loss is already
+A step's sequences are packed into micro-batches (shared beginnings once); each micro-batch's loss is already
 divided by the whole step's denominators, so losses and gradients add and any split gives the same step.
 
-Legend: T positions of a sequence, N trained tokens of a micro-batch.
+Legend: T positions of a sequence, N trained tokens of a micro-batch, U positions that predict them (several
+tokens may follow one position: samples that agree up to there).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor
 from burnish.core.errors import IntegrityError, NonFiniteError
 from burnish.core.protocols import Objective, Sampling
 from burnish.core.types import CheckpointRef
+from burnish.models.allocator import keep_freed_memory
 from burnish.models.digest import weights_digest
 from burnish.models.packing import PackedRows
 from burnish.models.policy import Policy
@@ -39,13 +41,12 @@ class TrainSequence:
     """One sequence of a step.
 
     Shapes: `ids` int32 [T]; `trained` bool [T], False at position 0; `logp_rollout`, `logp_prox`, `logp_ref`
-    float64 [T] or None, read where trained. `prefix_tokens`: leading tokens that the members of its group
-    may share. `group` keys the group. `advantage` and `weight` belong to every trained token.
+    float64 [T] or None, read where trained. `group` keys the group. `advantage` and `weight` belong to every
+    trained token.
     """
 
     ids: NDArray[np.int32]
     trained: NDArray[np.bool_]
-    prefix_tokens: int
     group: int
     advantage: float | None = None
     weight: float | None = None
@@ -111,6 +112,7 @@ class LocalBackend:
         sampling: Sampling | None = None,
         frozen: bool = False,
     ) -> None:
+        keep_freed_memory()
         self.policy = policy
         self._optimizer = None if frozen else make_adamw(policy.model, lr=0.0, weight_decay=weight_decay)
         self._max_grad_norm = max_grad_norm
@@ -121,21 +123,26 @@ class LocalBackend:
 
     # --- forward ------------------------------------------------------------------------------------
 
-    def _token_outputs(self, hidden: Tensor, ids: Tensor) -> PolicyOutputs:
-        """Log-probability and entropy of tokens [N] from hidden states [N, D]."""
+    def _token_outputs(self, hidden: Tensor, rows: Tensor, ids: Tensor) -> PolicyOutputs:
+        """Log-probability and entropy of tokens `ids` [N], token n predicted by hidden state `rows[n]` of [U, D]."""
         if self._top_k or self._top_p < 1.0:
-            logits = self.policy.logits(hidden)
+            logits = self.policy.logits(hidden)[rows]
             return PolicyOutputs(filtered_logp(logits, ids, self._temperature, self._top_k, self._top_p))
         if self.policy.logit_softcap:
-            logp, entropy = token_logp_and_entropy(self.policy.logits(hidden), ids, self._temperature)
+            logp, entropy = token_logp_and_entropy(self.policy.logits(hidden)[rows], ids, self._temperature)
         else:
             # Under bf16 autocast hidden states are bf16; the head's product stays in the weights' dtype.
             hidden = hidden.to(self.policy.head.dtype)
-            logp, entropy = linear_token_logp(hidden, self.policy.head, ids, self._temperature)
+            logp, entropy = linear_token_logp(hidden, self.policy.head, ids, self._temperature, rows=rows)
         return PolicyOutputs(logp, entropy)
 
+    def _predict(self, packed: PackedRows, at: Tensor, ids: Tensor) -> PolicyOutputs:
+        """One forward pass; `at` [N]: the flat positions that predict `ids` [N]."""
+        unique, rows = torch.unique(at, return_inverse=True)
+        return self._token_outputs(self.policy.hidden(packed)[unique], rows, ids)
+
     def _gather(self, packed: PackedRows, sequences: Sequence[TrainSequence]) -> tuple[Tensor, Members]:
-        """Flat source positions [N] of trained tokens, and (member, token positions) in the same order."""
+        """Flat positions [N] that predict the trained tokens, and (member, token positions) in the same order."""
         sources, members = [], []
         for member, source in packed.sources.items():
             at = np.nonzero(sequences[member].trained)[0]
@@ -171,10 +178,7 @@ class LocalBackend:
 
     def _micro_batches(self, sequences: Sequence[TrainSequence]) -> list[PackedRows]:
         return self.policy.pack(
-            [s.ids for s in sequences],
-            [s.prefix_tokens for s in sequences],
-            row_tokens=self._row_tokens,
-            rows_at_once=self._rows_at_once,
+            [s.ids for s in sequences], row_tokens=self._row_tokens, rows_at_once=self._rows_at_once
         )
 
     @torch.no_grad()
@@ -186,7 +190,7 @@ class LocalBackend:
             if not members:
                 continue
             ids = self._batch(sequences, members).ids
-            logp = self._token_outputs(self.policy.hidden(packed)[source], ids).logp.double().numpy()
+            logp = self._predict(packed, source, ids).logp.double().numpy()
             offset = 0
             for member, at in members:
                 out[member][at] = logp[offset : offset + len(at)]
@@ -206,7 +210,7 @@ class LocalBackend:
             if not members:
                 continue
             batch = self._batch(sequences, members)
-            outputs = self._token_outputs(self.policy.hidden(packed)[source], batch.ids)
+            outputs = self._predict(packed, source, batch.ids)
             output = objective(batch, outputs, denominators)
             if not torch.isfinite(output.loss):
                 worst = [s.group for s in sequences][:1]

@@ -233,7 +233,6 @@ def build_sequences(
             TrainSequence(
                 ids=t.ids,
                 trained=t.use == TokenUse.TRAINED,
-                prefix_tokens=t.turns[0].end,
                 group=index,
                 advantage=float(advantage),
                 logp_rollout=t.logp_rollout,

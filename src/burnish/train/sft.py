@@ -61,7 +61,7 @@ def sft_sequences(examples: Sequence[Example], renderer: Renderer, *, max_tokens
                     fix="run `burnish preflight` and mend the row, or leave it out",
                 )
             first = int(np.flatnonzero(trained)[0])
-            sequences.append(TrainSequence(rendered.ids, trained, prefix_tokens=first, group=index))
+            sequences.append(TrainSequence(rendered.ids, trained, group=index))
     return sequences
 
 
@@ -83,7 +83,7 @@ async def replay_sequences(context: Context, backend: LocalBackend, name: str, c
     jobs = [Job(example.task, example.gold, 1) for example in replay_examples(count)]
     groups = await context.driver.run(jobs, Sampling(REPLAY_TOKENS), stage=f"{name}/replay", step=0)
     return [
-        TrainSequence(t.ids, t.use == TokenUse.TRAINED, prefix_tokens=t.turns[0].end, group=-1 - index)
+        TrainSequence(t.ids, t.use == TokenUse.TRAINED, group=-1 - index)
         for index, (t,) in enumerate(groups)
         if t.num_trained
     ]
