@@ -95,9 +95,7 @@ _LETTERS = st.lists(st.integers(0, 2), min_size=1, max_size=14)
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(_LETTERS, min_size=1, max_size=12), st.integers(8, 64), st.booleans())
-def test_every_token_has_its_place_and_sees_its_own_past(
-    drawn: list[list[int]], row_tokens: int, share: bool
-) -> None:
+def test_every_token_has_its_place_and_sees_its_own_past(drawn: list[list[int]], row_tokens: int, share: bool) -> None:
     sequences = [np.array(ids, np.int32) for ids in drawn]
     rows = plan_rows(sequences, row_tokens, share=share)
     packed = lay_out(sequences, rows)

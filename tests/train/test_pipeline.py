@@ -236,6 +236,13 @@ def test_killed_anywhere_it_goes_on(
     assert [s.points for s in resumed.stages] == [s.points for s in whole.stages]
     assert resumed.decision == whole.decision
     assert [m.result.records for m in resumed.models] == [m.result.records for m in whole.models]
+    assert resumed.openings == whole.openings
+
+    # Resuming what has finished draws the report again and opens nothing.
+    assert start(100_000) == 0
+    again = ends(folder)
+    assert again.openings == whole.openings
+    assert [m.result.records for m in again.models] == [m.result.records for m in whole.models]
 
 
 @pytest.fixture

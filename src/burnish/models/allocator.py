@@ -24,4 +24,4 @@ def keep_freed_memory() -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt
     settings = ((_M_MMAP_THRESHOLD, _LARGEST), (_M_TRIM_THRESHOLD, _NEVER), (_M_TOP_PAD, _TOP_PAD_BYTES))
-    return all([mallopt(name, value) == 1 for name, value in settings])
+    return all(mallopt(name, value) == 1 for name, value in settings)

@@ -10,6 +10,7 @@ D head dim, V vocabulary.
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 from collections.abc import Mapping, Sequence
@@ -183,9 +184,7 @@ class FastDecoder:
                     k_norm=optional(attn + "k_norm.weight"),
                     out=InferenceLinear(take(attn + "o_proj.weight")),
                     norm_mlp=take(at + "post_attention_layernorm.weight").clone(),
-                    gate_up=InferenceLinear(
-                        torch.cat([take(mlp + "gate_proj.weight"), take(mlp + "up_proj.weight")])
-                    ),
+                    gate_up=InferenceLinear(torch.cat([take(mlp + "gate_proj.weight"), take(mlp + "up_proj.weight")])),
                     down=InferenceLinear(take(mlp + "down_proj.weight")),
                 )
             )
@@ -339,10 +338,7 @@ class FastDecoder:
 
     def _keep_prefixes(self, ordered: Sequence[NDArray[np.int32]], slots: Sequence[int]) -> None:
         """Keep the beginnings that would have spared most, had they been known; `ordered` prompts fill `slots`."""
-        lengths = [
-            min(common_prefix_tokens(a, b), len(a) - 1, len(b) - 1)
-            for a, b in zip(ordered, ordered[1:], strict=False)
-        ]
+        lengths = [min(common_prefix_tokens(a, b), len(a) - 1, len(b) - 1) for a, b in itertools.pairwise(ordered)]
         found: dict[tuple[int, int], tuple[int, int]] = {}  # (first rank, tokens) -> (tokens spared, tokens)
         for rank, length in enumerate(lengths):
             if length < self._min_prefix:

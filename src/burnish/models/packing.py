@@ -11,6 +11,7 @@ Legend: R rows, T positions of a row, S sequences.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,7 +75,7 @@ def plan_rows(sequences: Sequence[Ids], row_tokens: int, *, share: bool = True) 
 
 def count_tree_tokens(sequences: Sequence[Ids], row: Sequence[int]) -> int:
     """Tokens of a row in tree order."""
-    pairs = zip(row, row[1:], strict=False)
+    pairs = itertools.pairwise(row)
     return sum(len(sequences[i]) for i in row) - sum(common_prefix_tokens(sequences[a], sequences[b]) for a, b in pairs)
 
 

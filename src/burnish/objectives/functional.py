@@ -171,7 +171,8 @@ class _TokenLogp(torch.autograd.Function):
             x = logits[c].to(dtype, copy=with_entropy or temperature != 1.0)
             if temperature != 1.0:
                 x /= temperature
-            lse[c], logp[c], rows_entropy = _rows_forward(x, torch.arange(len(x), device=x.device), ids[c], with_entropy)
+            every = torch.arange(len(x), device=x.device)
+            lse[c], logp[c], rows_entropy = _rows_forward(x, every, ids[c], with_entropy)
             if entropy is not None and rows_entropy is not None:
                 entropy[c] = rows_entropy
         ctx.save_for_backward(logits, ids, lse, entropy)

@@ -80,9 +80,7 @@ def draw_tokens(
     return Draw(tokens, logp, unfiltered)
 
 
-def _draw_chunk(
-    logits: Tensor, sampling: Sampling, rows: Tensor, uniforms: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _draw_chunk(logits: Tensor, sampling: Sampling, rows: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(tokens, logp, unfiltered logp) of draws from rows of a few logits; these are left as they are."""
     filtered = logits
     if sampling.temperature != 1.0 or sampling.top_k or sampling.top_p < 1.0:

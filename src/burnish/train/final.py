@@ -31,7 +31,8 @@ async def final_evaluation(session: Session) -> ReportData:
     began = time.monotonic()
     base, state = session.prepared.base_folder, session.state
     candidates = stage_states(session)
-    session.open_final(state.promoted_digest, "final evaluation after the last stage")
+    digests = [state.base_digest, *(s.digest for s in candidates)]
+    session.open_final(digests, state.promoted_digest, "final evaluation after the last stage")
     models: list[ModelEntry] = []
     samples: list[Sample] = []
     entries = [("base", "", str(base), state.base_digest, "plain", False)]

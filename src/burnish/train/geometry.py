@@ -2,8 +2,9 @@
 
     recipe -> Geometry (counts) -> estimate(geometry, rates) -> seconds and bytes by part -> dry_run_text
 
-Counts are upper bounds where the run may stop early (early stopping, prompts drawn). Leaves out measuring how
-fast this machine is (`train.machine`) and the formula of the loss (`objectives`).
+Counts are upper bounds: a run may stop early or draw fewer prompts, and beginnings that replies share are
+computed once. Leaves out measuring how fast this machine is (`train.machine`) and the formula of the loss
+(`objectives`).
 """
 
 from __future__ import annotations

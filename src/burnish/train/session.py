@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ class StageState:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What is finished. `few_shot` maps a domain to the chosen candidate's number (-1: the plain prompt)."""
+    """What is finished. `few_shot` maps a domain to the chosen candidate's number (-1: the plain prompt);
+    `final_models` are the digests that the final set was last opened for."""
 
     base_digest: str = ""
     few_shot: dict[str, int] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class RunState:
     tokens_computed: int = 0
     tokens_trained: int = 0
     openings: dict[str, int] = field(default_factory=dict)
+    final_models: tuple[str, ...] = ()
 
     def next_stage(self, recipe: Recipe) -> str:
         """Name of the first unfinished stage, or "final"."""
@@ -136,13 +139,18 @@ class Session:
         self.context.held = weights_digest(policy.sampler_state())
         return self.context.held
 
-    def open_final(self, digest: str, reason: str) -> None:
-        """Count one opening of every domain's final set, before the first task is shown to a model."""
+    def open_final(self, models: Sequence[str], digest: str, reason: str) -> None:
+        """Count one opening of every domain's final set, before the first task is shown to one of these models.
+
+        Going on with an interrupted evaluation of the same models, or drawing its report again, is no second one.
+        """
+        if self.state.final_models == tuple(models):
+            return
         openings = dict(self.state.openings)
         for domain in sorted({task.domain for task, _ in self.final_suite.items}):
             openings[domain] = openings.get(domain, 0) + 1
             self.context.emit(FinalSetOpened(domain, openings[domain], digest, reason))
-        self.save(openings=openings)
+        self.save(openings=openings, final_models=tuple(models))
 
     def identity_summary(self) -> dict[str, float]:
         """How many proofs, the largest gap, how many undetectable, over the whole run."""

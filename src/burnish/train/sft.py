@@ -60,7 +60,6 @@ def sft_sequences(examples: Sequence[Example], renderer: Renderer, *, max_tokens
                     where=f"task {example.task.id}",
                     fix="run `burnish preflight` and mend the row, or leave it out",
                 )
-            first = int(np.flatnonzero(trained)[0])
             sequences.append(TrainSequence(rendered.ids, trained, group=index))
     return sequences
 
