@@ -93,6 +93,46 @@ def test_shared_prefixes_and_groups_are_computed_once() -> None:
     assert decoder.num_computed_tokens == 48 + 15
 
 
+@pytest.mark.parametrize("family", FAST)
+def test_a_long_shared_beginning_is_held_once(family: str) -> None:
+    """Two worked-example prompts and one task without: slots part, end and join, and all agree with the model."""
+    model = tiny_model(family)
+    decoder = FastDecoder(model, dtype=torch.float32)
+    rng = np.random.default_rng(4)
+    long = [rng.integers(3, 128, size=n) for n in (140, 170)]
+    tails = [(0, 5), (1, 9), (0, 1), (1, 3), (0, 12)]
+    prompts = [np.concatenate([long[i], rng.integers(3, 128, size=n)]).astype(np.int32) for i, n in tails]
+    prompts.insert(2, rng.integers(3, 128, size=11).astype(np.int32))
+    logits = decoder.admit(prompts, [30] * 6)
+    assert decoder.num_computed_tokens == 140 + 170 + 30 + 11
+    assert decoder._keys[0].shape[2] < 140 + 170  # positions are those of the slots' own tokens
+    sequences = [p.tolist() for p in prompts]
+
+    def check() -> None:
+        for row, ids in enumerate(sequences):
+            torch.testing.assert_close(logits[row], _full_logits(model, ids), rtol=0, atol=3e-4)
+
+    check()
+    for turn in range(6):
+        if turn == 1:
+            decoder.fork([0, 2, 1])
+            sequences += [list(sequences[i]) for i in (0, 2, 1)]
+        if turn == 3:
+            sequences = [sequences[slot] for slot in decoder.release([0, 3, 7])]
+        if turn == 4:  # the beginning is still known, while others hold it
+            computed = decoder.num_computed_tokens
+            late = np.concatenate([long[1], [7, 8]]).astype(np.int32)
+            logits = decoder.admit([late], [30])
+            assert decoder.num_computed_tokens == computed + 2
+            torch.testing.assert_close(logits[0], _full_logits(model, late.tolist()), rtol=0, atol=3e-4)
+            sequences.append(late.tolist())
+        tokens = rng.integers(3, 128, size=len(sequences))
+        for ids, token in zip(sequences, tokens, strict=True):
+            ids.append(int(token))
+        logits = decoder.step(torch.from_numpy(tokens))
+        check()
+
+
 def test_new_weights_forget_old_prefixes() -> None:
     model, other = tiny_model("llama"), tiny_model("llama", seed=9)
     decoder = FastDecoder(model, dtype=torch.float32)

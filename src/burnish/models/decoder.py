@@ -34,6 +34,9 @@ T_BUCKET = 32
 
 MIN_POSITIONS = 256
 """Cache positions to begin with."""
+HOLD_TOKENS = 128
+"""A shared beginning this long (worked examples, as a rule) is kept once and read by all its slots; a shorter
+one is copied into each, which is cheaper than one more product a layer."""
 
 
 def _untouched_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -84,6 +87,11 @@ class _Prefix:
     ids: NDArray[np.int32]
     kv: Tensor
 
+    @property
+    def is_held(self) -> bool:
+        """Read where it is, instead of copied into slots."""
+        return len(self.ids) >= HOLD_TOKENS
+
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
@@ -100,6 +108,14 @@ class _Piece:
     @property
     def past_tokens(self) -> int:
         return 0 if self.past is None else len(self.past.ids)
+
+    @property
+    def held(self) -> _Prefix | None:
+        return self.past if self.past is not None and self.past.is_held else None
+
+    @property
+    def copied_tokens(self) -> int:
+        return self.past_tokens if self.held is None else 0
 
     @property
     def num_shared(self) -> int:
@@ -148,7 +164,8 @@ class FastDecoder:
         self._prefixes: list[_Prefix] = []
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
-        self._lengths = np.zeros(0, np.int64)
+        self._lengths = np.zeros(0, np.int64)  # of the slots' own cache, after what they hold
+        self._held: list[_Prefix | None] = []
         self.num_computed_tokens = 0
         self.load(model.state_dict())
 
@@ -221,6 +238,7 @@ class FastDecoder:
     def flush(self) -> None:
         """Forget cached prefixes and active slots."""
         self._prefixes = []
+        self._held = []
         self._lengths = np.zeros(0, np.int64)
 
     # --- shared arithmetic --------------------------------------------------------------------------
@@ -264,7 +282,7 @@ class FastDecoder:
     def _forward_tree(self, pieces: Sequence[_Piece], slots: Sequence[int] | None) -> Tensor:
         """Run the new tokens of several sequences at once -> hidden [N, hidden], in the order of the pieces.
 
-        With `slots`, the keys and values of piece i, its past included, go to slot `slots[i]`.
+        With `slots`, the keys and values of piece i go to slot `slots[i]`, with those of its past unless held.
         """
         depths = [np.arange(p.past_tokens + p.num_shared, p.past_tokens + len(p.path)) for p in pieces]
         self._rope_table(max(p.past_tokens + len(p.path) for p in pieces))
@@ -274,7 +292,7 @@ class FastDecoder:
         paths = [torch.from_numpy(p.path) for p in pieces]
         column = torch.cat(paths)
         slot = torch.from_numpy(np.repeat(slots or np.zeros(len(pieces), int), [len(p.path) for p in pieces]))
-        depth = torch.from_numpy(np.concatenate([p.past_tokens + np.arange(len(p.path)) for p in pieces]))
+        depth = torch.from_numpy(np.concatenate([p.copied_tokens + np.arange(len(p.path)) for p in pieces]))
         ends = np.cumsum([len(p.fresh) for p in pieces])
         for index, layer in enumerate(self._layers):
             q, k, v = self._project_qkv(layer, x, cos, sin)
@@ -287,7 +305,7 @@ class FastDecoder:
                 keys, values = self._keys[index], self._values[index]
                 keys[slot, :, depth], values[slot, :, depth] = k[column], v[column]
                 for at, piece in zip(slots, pieces, strict=True):
-                    if piece.past is not None:
+                    if piece.past is not None and piece.copied_tokens:
                         keys[at, :, : piece.past_tokens] = piece.past.kv[index, 0]
                         values[at, :, : piece.past_tokens] = piece.past.kv[index, 1]
             x = self._finish_layer(layer, x, attended)
@@ -336,10 +354,10 @@ class FastDecoder:
             at += len(fresh)
         return order, pieces
 
-    def _keep_prefixes(self, ordered: Sequence[NDArray[np.int32]], slots: Sequence[int]) -> None:
-        """Keep the beginnings that would have spared most, had they been known; `ordered` prompts fill `slots`."""
+    def _shared_beginnings(self, ordered: Sequence[NDArray[np.int32]]) -> list[tuple[int, NDArray[np.int32]]]:
+        """(rank of a prompt that has it, ids) of the beginnings whose cache spares most, for prompts in tree order."""
         lengths = [min(common_prefix_tokens(a, b), len(a) - 1, len(b) - 1) for a, b in itertools.pairwise(ordered)]
-        found: dict[tuple[int, int], tuple[int, int]] = {}  # (first rank, tokens) -> (tokens spared, tokens)
+        spared: dict[tuple[int, int], int] = {}  # (first rank, tokens) -> tokens spared
         for rank, length in enumerate(lengths):
             if length < self._min_prefix:
                 continue
@@ -348,21 +366,20 @@ class FastDecoder:
                 first -= 1
             while last < len(lengths) and lengths[last] >= length:
                 last += 1
-            found[first, length] = ((last - first) * length, length)
-        for (first, _), (_, length) in sorted(found.items(), key=lambda item: -item[1][0])[: self._max_prefixes]:
-            ids = ordered[first][:length]
-            known = self._best_prefix(np.append(ids, np.int32(-1)))
-            if length - (0 if known is None else len(known.ids)) < self._min_prefix:
-                continue
-            slot = slots[first]
-            kv = torch.stack(
-                [
-                    torch.stack((keys[slot, :, :length], values[slot, :, :length]))
-                    for keys, values in zip(self._keys, self._values, strict=True)
-                ]
-            )
-            self._prefixes.append(_Prefix(ids.copy(), kv))
+            spared[first, length] = (last - first) * length
+        best = sorted(spared, key=lambda key: -spared[key])[: self._max_prefixes]
+        return [(first, ordered[first][:length]) for first, length in best]
+
+    def _keep_prefix(self, ids: NDArray[np.int32], slot: int) -> None:
+        """Keep this beginning of what `slot` caches (all of it in the slot, nothing held)."""
+        pairs = zip(self._keys, self._values, strict=True)
+        kv = torch.stack([torch.stack((k[slot, :, : len(ids)], v[slot, :, : len(ids)])) for k, v in pairs])
+        self._prefixes.append(_Prefix(ids.copy(), kv))
         del self._prefixes[: -self._max_prefixes]
+
+    def _is_news(self, ids: NDArray[np.int32]) -> bool:
+        known = self._best_prefix(np.append(ids, np.int32(-1)))
+        return len(ids) - (0 if known is None else len(known.ids)) >= self._min_prefix
 
     @torch.no_grad()
     def admit(self, prompts: Sequence[NDArray[np.int32]], reserve: Sequence[int]) -> Tensor:
@@ -371,15 +388,25 @@ class FastDecoder:
         `reserve[i]`: tokens that may follow. Returns logits [len(prompts), V] of each one's next token.
         """
         first = self.num_active
-        self._reserve(first + len(prompts), max(len(ids) + n for ids, n in zip(prompts, reserve, strict=True)))
+        beginnings = self._shared_beginnings([prompts[i] for i in tree_order(prompts)])
+        for _, ids in beginnings:
+            if len(ids) >= HOLD_TOKENS and self._is_news(ids):
+                self._reserve(first + 1, len(ids))
+                self._forward_tree([_Piece(ids, np.arange(len(ids)))], [first])
+                self._keep_prefix(ids, first)
         order, pieces = self._plan_pieces(prompts)
+        own = [len(piece.path) + piece.copied_tokens for piece in pieces]
+        self._reserve(first + len(prompts), max(n + reserve[i] for n, i in zip(own, order, strict=True)))
         slots = [first + i for i in order]
         hidden = self._forward_tree(pieces, slots)
-        if len(prompts) > 1:
-            self._keep_prefixes([prompts[i] for i in order], slots)
-        self._lengths = np.concatenate([self._lengths, [len(ids) for ids in prompts]]).astype(np.int64)
+        for rank, ids in beginnings:
+            if pieces[rank].held is None and self._is_news(ids):
+                self._keep_prefix(ids, slots[rank])
+        back = np.argsort(order)
+        self._lengths = np.concatenate([self._lengths, np.array(own)[back]]).astype(np.int64)
+        self._held += [pieces[rank].held for rank in back]
         ends = np.cumsum([len(piece.fresh) for piece in pieces]) - 1
-        return self.project(hidden[torch.from_numpy(ends[np.argsort(order)])])
+        return self.project(hidden[torch.from_numpy(ends[back])])
 
     def _reserve(self, slots: int, positions: int) -> None:
         """Grow the cache to at least so many slots and positions, keeping what is active.
@@ -415,12 +442,16 @@ class FastDecoder:
         """Append one token to every active slot: tokens int64 [B] -> logits float32 [B, V]."""
         b, groups = self.num_active, self.num_heads // self.num_kv
         lengths = torch.from_numpy(self._lengths)
-        self._rope_table(int(self._lengths.max()) + 1)
-        cos, sin = self._cos[lengths][:, None], self._sin[lengths][:, None]
+        positions = lengths + torch.tensor([0 if held is None else len(held.ids) for held in self._held])
+        self._rope_table(int(positions.max()) + 1)
+        cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
         t = min(-(-int(self._lengths.max() + 1) // T_BUCKET) * T_BUCKET, self._keys[0].shape[2])
         bias = torch.zeros(b, 1, t, dtype=self.dtype)
         bias.masked_fill_((torch.arange(t)[None] > lengths[:, None])[:, None], float("-inf"))
         bias = bias.repeat_interleave(self.num_kv, dim=0)
+        holders = self._holders()
+        longest = max((len(prefix.ids) for prefix, _ in holders), default=0)
+        before = torch.full((b, self.num_kv, groups, longest), float("-inf"), dtype=self.dtype)
         rows = torch.arange(b)
         x = self._embed[tokens]
         scale = self.head_dim**-0.5
@@ -430,11 +461,41 @@ class FastDecoder:
             keys[rows, :, lengths], values[rows, :, lengths] = k, v
             keys, values = keys[:b, :, :t].flatten(0, 1), values[:b, :, :t].flatten(0, 1)
             q = q.reshape(b * self.num_kv, groups, self.head_dim)
-            scores = torch.baddbmm(bias, q, keys.transpose(1, 2), alpha=scale)
-            attended = torch.bmm(scores.softmax(-1), values).view(b, self.num_heads * self.head_dim)
-            x = self._finish_layer(layer, x, attended)
+            weights = torch.baddbmm(bias, q, keys.transpose(1, 2), alpha=scale)
+            if holders:
+                self._score_held(holders, index, q.view(b, self.num_kv, groups, -1) * scale, before)
+                weights = torch.cat((before.flatten(0, 1), weights), dim=-1).softmax(-1)
+                attended = torch.bmm(weights[..., longest:], values).view(b, self.num_kv, groups, -1)
+                self._add_held(holders, index, weights.view(b, self.num_kv, groups, -1), attended)
+            else:
+                attended = torch.bmm(weights.softmax(-1), values)
+            x = self._finish_layer(layer, x, attended.reshape(b, self.num_heads * self.head_dim))
         self._lengths = self._lengths + 1
         return self.project(x)
+
+    def _holders(self) -> list[tuple[_Prefix, Tensor]]:
+        """Every held beginning, and the slots that hold it [n]."""
+        found: dict[int, tuple[_Prefix, list[int]]] = {}
+        for slot, held in enumerate(self._held):
+            if held is not None:
+                found.setdefault(id(held), (held, []))[1].append(slot)
+        return [(held, torch.tensor(slots)) for held, slots in found.values()]
+
+    def _score_held(self, holders: Sequence[tuple[_Prefix, Tensor]], layer: int, q: Tensor, scores: Tensor) -> None:
+        """Fill scores [B, K, G, longest] of scaled queries [B, K, G, D] against what their slots hold."""
+        for prefix, slots in holders:
+            mine = q[slots].transpose(0, 1)  # [K, n, G, D]
+            found = mine.flatten(1, 2) @ prefix.kv[layer, 0].transpose(1, 2)
+            scores[slots, :, :, : len(prefix.ids)] = found.view(*mine.shape[:3], -1).transpose(0, 1)
+
+    def _add_held(
+        self, holders: Sequence[tuple[_Prefix, Tensor]], layer: int, weights: Tensor, attended: Tensor
+    ) -> None:
+        """Add the held values, by their weights [B, K, G, longest + t], to `attended` [B, K, G, D]."""
+        for prefix, slots in holders:
+            mine = weights[slots, :, :, : len(prefix.ids)].transpose(0, 1)
+            found = mine.flatten(1, 2) @ prefix.kv[layer, 1]
+            attended[slots] += found.view(*mine.shape[:3], -1).transpose(0, 1)
 
     @torch.no_grad()
     def fork(self, slots: Sequence[int]) -> None:
@@ -446,6 +507,7 @@ class FastDecoder:
         for cache in (*self._keys, *self._values):
             cache[first : first + n, :, :longest] = cache[source, :, :longest]
         self._lengths = np.concatenate([self._lengths, self._lengths[slots]])
+        self._held += [self._held[slot] for slot in slots]
 
     def release(self, slots: Sequence[int]) -> list[int]:
         """Free slots; the last active ones move into the gaps.
@@ -461,8 +523,10 @@ class FastDecoder:
                     keys[slot, :, :length] = keys[last, :, :length]
                     values[slot, :, :length] = values[last, :, :length]
                 self._lengths[slot] = self._lengths[last]
+                self._held[slot] = self._held[last]
                 order[slot] = order[last]
             order.pop()
+            self._held.pop()
             self._lengths = self._lengths[:-1]
         return order
 
