@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from burnish.core.errors import ModelError
-from burnish.models.decoder import FastDecoder, TransformersDecoder, make_decoder
+from burnish.models.decoder import TransformersDecoder, make_decoder
+from burnish.models.decoder_fast import FastDecoder
 from burnish.models.digest import weights_digest
 from conftest import tiny_model
 
