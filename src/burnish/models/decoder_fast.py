@@ -124,6 +124,8 @@ class FastDecoder:
                 fix="use the transformers decoder (engine chooses it by itself)",
             )
         self.dtype = dtype
+        # As training under autocast does: products in bf16, the residual stream, norms and rotation in fp32.
+        self._stream = torch.float32 if dtype == torch.bfloat16 else dtype
         self.num_layers: int = config.num_hidden_layers
         self.num_heads: int = config.num_attention_heads
         self.num_kv: int = config.num_key_value_heads
@@ -225,14 +227,14 @@ class FastDecoder:
             size = -(-length // 256) * 256
             positions = torch.arange(size)[None]
             cos, sin = self._rotary(torch.zeros(1, dtype=torch.float32), positions)
-            self._cos, self._sin = cos[0].to(self.dtype), sin[0].to(self.dtype)
+            self._cos, self._sin = cos[0].to(self._stream), sin[0].to(self._stream)
 
     def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), weight, self.eps)
+        return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), self.eps).to(self.dtype)
 
     def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         half = x.shape[-1] // 2
-        return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
+        return (x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin).to(self.dtype)
 
     def _project_qkv(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x [N, hidden] -> rotated q [N, H, D], rotated k [N, K, D], v [N, K, D]."""
@@ -265,7 +267,8 @@ class FastDecoder:
         self._rope_table(max(p.past_tokens + len(p.path) for p in pieces))
         positions = torch.from_numpy(np.concatenate(depths))
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
-        x = self._embed[torch.from_numpy(np.concatenate([p.fresh for p in pieces]).astype(np.int64))]
+        tokens = torch.from_numpy(np.concatenate([p.fresh for p in pieces]).astype(np.int64))
+        x = self._embed[tokens].to(self._stream)
         paths = [torch.from_numpy(p.path) for p in pieces]
         column = torch.cat(paths)
         slot = torch.from_numpy(np.repeat(slots or np.zeros(len(pieces), int), [len(p.path) for p in pieces]))
@@ -430,7 +433,7 @@ class FastDecoder:
         longest = max((len(prefix.ids) for prefix, _ in holders), default=0)
         before = torch.full((b, self.num_kv, groups, longest), float("-inf"), dtype=self.dtype)
         rows = torch.arange(b)
-        x = self._embed[tokens]
+        x = self._embed[tokens].to(self._stream)
         scale = self.head_dim**-0.5
         for index, layer in enumerate(self._layers):
             q, k, v = self._project_qkv(layer, x, cos, sin)

@@ -14,13 +14,13 @@ _PACK_ROWS = 64
 
 
 def _can_pack(weight: Tensor) -> bool:
-    return (
-        weight.dtype == torch.float32
-        and weight.device.type == "cpu"
-        and torch.backends.mkldnn.is_available()
-        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    )
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    needed = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
+    if not all(hasattr(torch.ops.mkldnn, name) for name in needed):
+        return False
+    fast_bf16 = weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return weight.dtype == torch.float32 or fast_bf16
 
 
 class InferenceLinear:
@@ -48,7 +48,7 @@ class InferenceLinear:
         return x @ self._weight if self.bias is None else torch.addmm(self.bias, x, self._weight)
 
     def add_to(self, x: Tensor, residual: Tensor) -> Tensor:
-        """residual [N, out] + x @ weight.T (no bias); `residual` may be overwritten."""
-        if self.packed:
+        """residual [N, out] + x @ weight.T (no bias); `residual` may be wider than x, and may be overwritten."""
+        if self.packed or residual.dtype != x.dtype:
             return residual.add_(self(x))
         return torch.addmm(residual, x, self._weight)

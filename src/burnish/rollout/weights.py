@@ -21,10 +21,11 @@ from torch import Tensor
 from burnish.core.errors import PolicyMismatchError
 from burnish.models.digest import weights_digest
 
-PROBE_TOLERANCE: dict[str, float] = {"float64": 1e-8, "float32": 1e-3, "bfloat16": 0.25}
+PROBE_TOLERANCE: dict[str, float] = {"float64": 1e-8, "float32": 1e-3, "bfloat16": 0.5}
 """Largest |log-probability difference| in nats on any probe token between sampler and trainer, by sampler
-dtype. Measured on a 135M Llama model: fp32 2.9e-5, bf16 6e-2. The bounds leave room for deeper models and
-other kernels, and stay far below what a wrong adapter does (1 nat and more)."""
+dtype. Measured on a 135M Llama model of 30 layers: fp32 2.9e-5; bf16 0.23 over 2,600 tokens (mean 0.04), as far
+as either side is from fp32. The bounds leave room for deeper models and other kernels, and stay below what a
+wrong adapter does (1 nat and more)."""
 
 PROBE_ROUNDING: dict[str, float] = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 1e-2}
 """Log-probability changes below this are rounding, not evidence: a few units in the last place of a logit
