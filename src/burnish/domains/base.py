@@ -102,29 +102,33 @@ def distinct_examples(
     return made
 
 
-def check_gold(examples: Sequence[Example], verifier: Verifier | None = None) -> None:
+def check_gold(examples: Sequence[Example], verifier: Verifier | None = None) -> frozenset[str]:
     """Every demonstration passes its own verifier; needs no running event loop.
 
-    `verifier`: used for all examples where given; else each task's own, by name.
+    `verifier`: used for all examples where given; else each task's own, by name. Returns the names of the
+    components that the verdicts report.
 
     Raises: VerifierError naming the first task whose gold is rejected.
     """
-    asyncio.run(_check_gold(examples, verifier))
+    return asyncio.run(_check_gold(examples, verifier))
 
 
-async def _check_gold(examples: Sequence[Example], given: Verifier | None) -> None:
+async def _check_gold(examples: Sequence[Example], given: Verifier | None) -> frozenset[str]:
     verifiers: dict[str, Verifier] = {}
+    components: set[str] = set()
     for example in examples:
         task = example.task
         verifier = given or verifiers.setdefault(task.verifier, get_verifier(task.verifier))
         trajectory = reply_trajectory(task, example.demonstration.text)
         verdict = await verifier.verify(task, example.gold, trajectory, Artifacts())
+        components |= verdict.components.keys()
         if verdict.outcome is not Outcome.PASS:
             raise VerifierError(
                 f"{verdict.verifier} rejects the demonstration of task {task.id}: {verdict.reason}",
                 where=f"task {task.id} ({task.domain}, {task.split}, {task.source})",
                 fix="mend the gold or the demonstration of this task",
             )
+    return frozenset(components)
 
 
 def split_digest(examples: Sequence[Example]) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,6 +37,7 @@ from burnish.train.backend import LocalBackend, StepOutput, TrainSequence, step_
 from burnish.train.best import Progression
 from burnish.train.context import Context, length_metrics
 from burnish.train.recipe_stages import GrpoStage
+from burnish.train.reward import describe_reward, reward_of
 from burnish.train.schedule import Schedule
 
 _NORMALISATION = {"grpo": ("std", "sequence"), "dr_grpo": ("none", "constant"), "dapo": ("std", "token")}
@@ -60,18 +61,25 @@ def make_grpo(stage: GrpoStage) -> GRPO:
     )
 
 
+def describe_grpo(stage: GrpoStage) -> str:
+    """The loss of a stage as text, and the reward where it is more than the score."""
+    loss = make_grpo(stage).describe()
+    return f"{loss}\nreward = {describe_reward(stage.partial_credit)}" if stage.partial_credit else loss
+
+
 @dataclass(slots=True)
 class Draws:
-    """The groups of one step: all that were sampled, and those that have variance."""
+    """The groups of one step: all that were sampled, and those whose rewards differ."""
 
+    partial_credit: Mapping[str, float] = field(default_factory=dict)
     groups: list[list[Trajectory]] = field(default_factory=list)
     useful: list[int] = field(default_factory=list)
 
     def add(self, groups: Sequence[list[Trajectory]]) -> None:
         """Append groups."""
         for group in groups:
-            scores = {t.main.score for t in group if t.main is not None and t.main.score is not None}
-            if len(scores) > 1:
+            rewards = {reward_of(t, self.partial_credit) for t in group}
+            if len({reward for reward in rewards if math.isfinite(reward)}) > 1:
                 self.useful.append(len(self.groups))
             self.groups.append(list(group))
 
@@ -190,7 +198,7 @@ async def refuse_hopeless(context: Context, stage: GrpoStage, name: str) -> floa
 
 async def _draw(context: Context, stage: GrpoStage, name: str, step: int) -> Draws:
     """Sample groups until enough have variance, or the most prompts of a step are drawn."""
-    draws, drawn, attempt = Draws(), 0, 0
+    draws, drawn, attempt = Draws(stage.partial_credit), 0, 0
     most = stage.max_prompt_draws or stage.prompts_per_step
     while len(draws.useful) < stage.prompts_per_step and drawn < most:
         # What is still missing, at the rate seen so far (at first: as if every group had variance).
@@ -215,10 +223,8 @@ def build_sequences(
     flat = [(index, t) for index, group in enumerate(groups) for t in group]
     if not flat:
         return [], []
-    decided = np.array([_in_reward(t) for _, t in flat])
-    reward = np.array(
-        [t.main.score if ok and t.main else np.nan for ok, (_, t) in zip(decided, flat, strict=True)], float
-    )
+    reward = np.array([reward_of(t, stage.partial_credit) for _, t in flat])
+    decided = np.isfinite(reward)
     found = grpo_advantages(
         reward,
         np.array([index for index, _ in flat]),
@@ -239,11 +245,6 @@ def build_sequences(
             )
         )
     return sequences, [TokenUse(u) for u in found.use]
-
-
-def _in_reward(trajectory: Trajectory) -> bool:
-    verdict = trajectory.main
-    return verdict is not None and verdict.score is not None and OUTCOME_TABLE[verdict.ending].in_reward
 
 
 def _update(
@@ -278,7 +279,8 @@ def _update(
 def rollout_metrics(draws: Draws, use: Sequence[TokenUse], rollout_s: float) -> dict[str, float]:
     """What the step's replies look like, over all groups that were sampled."""
     flat = [t for group in draws.groups for t in group]
-    scores = np.array([t.main.score for t in flat if t.main is not None and t.main.score is not None], float)
+    rewards = np.array([reward_of(t, draws.partial_credit) for t in flat])
+    rewards = rewards[np.isfinite(rewards)]
     lengths = np.array([t.num_sampled for t in flat if OUTCOME_TABLE[t.ending].in_lengths])
     tokens = int(sum(t.num_sampled for t in flat))
     metrics = {
@@ -289,11 +291,11 @@ def rollout_metrics(draws: Draws, use: Sequence[TokenUse], rollout_s: float) -> 
         "zero_variance_group_frac": 1.0 - len(draws.useful) / max(1, len(draws.groups)),
         "truncated_frac": float(np.mean([t.stop_reason == "max_tokens" for t in flat])) if flat else 0.0,
     }
-    if len(scores):
+    if len(rewards):
         passed = [t.main.outcome is Outcome.PASS for t in flat if t.main is not None and t.main.score is not None]
         metrics |= {
-            "reward_mean": float(scores.mean()),
-            "reward_std": float(scores.std()),
+            "reward_mean": float(rewards.mean()),
+            "reward_std": float(rewards.std()),
             "pass_rate": float(np.mean(passed)),
         }
     return metrics | length_metrics(lengths)

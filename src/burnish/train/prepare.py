@@ -30,6 +30,7 @@ from burnish.render.renderer import Renderer
 from burnish.render.tokenizer import TextTokenizer, load_tokenizer
 from burnish.train.recipe import Recipe, UserGuard, is_file_domain
 from burnish.train.recipe_stages import GrpoStage
+from burnish.train.reward import require_components
 from burnish.verify.registry import get_verifier
 
 EVALUATION_SEED = 20_240
@@ -42,12 +43,14 @@ COPIES_ON_DISK = 5
 
 @dataclass(frozen=True, slots=True)
 class TaskSets:
-    """The sets of all domains pooled, in the order of domains. `labelled` may be shown to the model."""
+    """The sets of all domains pooled, in the order of domains. `labelled` may be shown to the model; `components`
+    are the names of partial credits that the verifiers report."""
 
     labelled: tuple[Example, ...]
     development: tuple[Example, ...]
     gate: tuple[Example, ...]
     final: tuple[Example, ...]
+    components: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,9 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
     domains = tuple(_domain(name, recipe, recipe_folder) for name in recipe.tasks.domains)
     require_prompts(recipe, domains)
     sets = task_sets(recipe, domains, verifiers)
+    for index, stage in enumerate(recipe.stages):
+        if isinstance(stage, GrpoStage):
+            require_components(stage.partial_credit, sets.components, where=f"stages[{index}].partial_credit")
     report = check_labelled(sets.labelled, renderer, context_tokens(base))
     external, not_run = _external(recipe)
     return Prepared(
@@ -161,6 +167,7 @@ def task_sets(recipe: Recipe, domains: tuple[Domain, ...], verifiers: Mapping[st
         Split.FINAL: (tasks.final, EVALUATION_SEED),
     }
     made: dict[Split, list[Example]] = {split: [] for split in wanted}
+    components: set[str] = set()
     for domain in domains:
         own = {
             split: domain.labelled(count, seed) if split is Split.TRAIN else domain.generate(split, count, seed)
@@ -169,9 +176,10 @@ def task_sets(recipe: Recipe, domains: tuple[Domain, ...], verifiers: Mapping[st
         assert_disjoint({str(split): examples for split, examples in own.items()})
         for split, examples in own.items():
             written = [example for example in examples if example.demonstration.parts]
-            check_gold(written, verifiers.get(domain.verifier))
+            components |= check_gold(written, verifiers.get(domain.verifier))
             made[split].extend(examples)
-    return TaskSets(*(tuple(made[split]) for split in wanted))
+    labelled, development, gate, final = (tuple(made[split]) for split in wanted)
+    return TaskSets(labelled, development, gate, final, frozenset(components))
 
 
 def check_labelled(examples: tuple[Example, ...], renderer: Renderer, max_tokens: int) -> PreflightReport:

@@ -5,13 +5,14 @@ Leaves out the loops (`train.sft`, `train.grpo`) and the formulas (`objectives`)
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from burnish.core.config import Config, problem
 
 Schedule = Literal["constant", "linear", "cosine"]
+Weight = Annotated[float, Field(gt=0, le=10)]
 
 
 class _Optimised(Config):
@@ -62,6 +63,8 @@ class GrpoStage(_Optimised):
     """Replies to each prompt; 4 to 16. A group of one has no baseline."""
     max_prompt_draws: int | None = Field(default=None, ge=1)
     """Most prompts drawn a step to find groups of unequal scores; 2 x prompts_per_step, null is off."""
+    partial_credit: dict[str, Weight] = Field(default={})
+    """Named components of the verdict that add to the reward, by weight: {fields: 0.5}; 0.1 to 1, {} is none."""
     warmup_steps: int = Field(default=0, ge=0)
     """Steps in which the learning rate rises from 0; 0 to 10."""
     normalisation: Literal["grpo", "dr_grpo", "dapo"] = "dr_grpo"

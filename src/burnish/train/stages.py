@@ -23,7 +23,7 @@ from burnish.observe import events
 from burnish.train.backend import LocalBackend
 from burnish.train.best import Progression
 from burnish.train.geometry import FIRST_ROUND, SECOND_ROUND, SURVIVORS
-from burnish.train.grpo import make_grpo, run_grpo
+from burnish.train.grpo import describe_grpo, run_grpo
 from burnish.train.recipe_stages import GrpoStage, SftStage
 from burnish.train.session import Session, StageState, stage_name
 from burnish.train.sft import SftLimits, run_sft
@@ -126,7 +126,7 @@ async def run_stages(session: Session) -> None:
 
 def formula_of(stage: SftStage | GrpoStage) -> str:
     """The loss of a stage as text, with its coefficients and denominators."""
-    return SFT().describe() if isinstance(stage, SftStage) else make_grpo(stage).describe()
+    return SFT().describe() if isinstance(stage, SftStage) else describe_grpo(stage)
 
 
 async def _run_stage(session: Session, index: int) -> None:
