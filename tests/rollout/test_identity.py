@@ -12,7 +12,7 @@ import torch
 from burnish.core.errors import PolicyMismatchError
 from burnish.models.policy import LoraSpec, Policy
 from burnish.rollout.engine_local import LocalEngine
-from burnish.rollout.weights import IdentityProof, IdentityProver, ProbePower, WeightUpdate
+from burnish.rollout.weights import MEAN_TOLERANCE, IdentityProof, IdentityProver, ProbePower, WeightUpdate
 from conftest import tiny_model
 from rollout_helpers import LetterTokenizer
 
@@ -118,4 +118,17 @@ def test_bf16_sampler_within_its_own_tolerance() -> None:
     sync(engine, policy, 1)
     proof = prove(IdentityProver(PROBES, torch.bfloat16), engine, policy, 1)
     assert proof.digest_sampler == proof.digest_trainer
-    assert 0 < proof.gap <= proof.tolerance
+    assert 0 < proof.gap_mean <= proof.gap <= proof.tolerance
+
+
+def test_in_bf16_the_mean_tells_another_function() -> None:
+    policy = Policy(tiny_model(), Path())
+    with torch.no_grad():  # a tiny model's logits are so flat that few functions differ by much
+        policy.head.mul_(5)
+    engine = LocalEngine(tiny_model(), LetterTokenizer(), dtype=torch.bfloat16)
+    sync(engine, policy, 1)
+    true = prove(IdentityProver(PROBES, torch.bfloat16), engine, policy, 1)
+    engine.decoder.eps = 0.5  # type: ignore[attr-defined]
+    with pytest.raises(PolicyMismatchError, match="in the mean"):
+        prove(IdentityProver(PROBES, torch.bfloat16), engine, policy, 1)
+    assert true.gap_mean < MEAN_TOLERANCE["bfloat16"] / 3

@@ -143,9 +143,9 @@ class CheckpointPromoted:
 class IdentityProof:
     """Whether sampler and trainer speak for the same policy, after a weight sync.
 
-    `logp_gap_max` and `tolerance` are nats on the probe set; `version_gap_max` is the smallest shift that the
-    probe saw between this version and the one before. `undetectable`: the probe cannot tell the two versions
-    apart, and only the digest speaks.
+    `logp_gap_max`, `logp_gap_mean` and `tolerance` (of the largest gap) are nats on the probe set;
+    `version_gap_max` is the smallest shift that the probe saw between this version and the one before.
+    `undetectable`: the probe cannot tell the two versions apart, and only the digest speaks.
     """
 
     stage: str
@@ -156,6 +156,7 @@ class IdentityProof:
     tolerance: float
     result: Literal["proved", "undetectable", "mismatch"]
     version_gap_max: float = 0.0
+    logp_gap_mean: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

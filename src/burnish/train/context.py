@@ -106,6 +106,7 @@ class Context:
                 tolerance=proof.tolerance,
                 result="undetectable" if proof.power is ProbePower.UNDETECTABLE else "proved",
                 version_gap_max=0.0 if math.isnan(proof.signal) else proof.signal,
+                logp_gap_mean=proof.gap_mean,
             )
         )
 
