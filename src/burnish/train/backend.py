@@ -131,8 +131,8 @@ class LocalBackend:
         if self.policy.logit_softcap:
             logp, entropy = token_logp_and_entropy(self.policy.logits(hidden)[rows], ids, self._temperature)
         else:
-            # Under bf16 autocast hidden states are bf16; the head's product stays in the weights' dtype.
-            hidden = hidden.to(self.policy.head.dtype)
+            # Under autocast the head multiplies in bf16, as the sampler's does; sums stay in float32.
+            hidden = hidden.to(torch.bfloat16 if self.policy.autocast else self.policy.head.dtype)
             logp, entropy = linear_token_logp(hidden, self.policy.head, ids, self._temperature, rows=rows)
         return PolicyOutputs(logp, entropy)
 
