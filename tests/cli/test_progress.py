@@ -64,7 +64,7 @@ def test_every_event_can_be_described() -> None:
     import typing
 
     quiet = {
-        events.RunStarted, events.Progress, events.StepMetrics, events.CheckpointSaved, events.IdentityProof,
+        events.Progress, events.StepMetrics, events.CheckpointSaved, events.IdentityProof,
         events.CheckpointPromoted, events.FinalSetOpened, events.RunFailed, events.RunInterrupted,
     }  # fmt: skip
     told = {
@@ -78,5 +78,12 @@ def test_every_event_can_be_described() -> None:
         assert describe(event) == line
     finished = events.EvalFinished("sft", "target", "gate", "d", 60, 0, {"pass_rate": 0.5})
     assert describe(finished) == "sft: target (gate) pass_rate 0.500"
-    shown = {type(event) for event in told} | {events.EvalFinished, events.GateDecided, events.Warning_}
+    started = events.RunStarted("r1", "quick", 7, "", "", "base", power=("gate: 400 tasks find 6 points",))
+    assert describe(started) == "quick: base, seed 7\ngate: 400 tasks find 6 points"
+    shown = {type(event) for event in told} | {
+        events.RunStarted,
+        events.EvalFinished,
+        events.GateDecided,
+        events.Warning_,
+    }
     assert shown | quiet == set(typing.get_args(events.Event))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.core.seeds import generator
-from burnish.evals.power import PairedDesign, minimum_detectable, size_cv
+from burnish.evals.power import PairedDesign, describe_sample, minimum_detectable, size_cv
 from burnish.evals.stats import clustered_mean, student_t_quantile
 
 
@@ -108,3 +108,11 @@ def test_impossible_designs_are_refused() -> None:
         PairedDesign(100, 50, discordance=0.0)
     with pytest.raises(ValueError, match="at least that discordance"):
         PairedDesign(100, 50, discordance=0.1).power(0.2)
+
+
+def test_a_sample_of_tasks_says_what_it_can_find() -> None:
+    even = [("d", f"c{i % 50}") for i in range(600)]
+    assert describe_sample(even) == PairedDesign(600, 50).describe()
+    uneven = [("d", f"c{min(i, 49)}") for i in range(600)]  # one cluster holds most: far less is found
+    assert "design effect 7" in describe_sample(uneven)
+    assert describe_sample(even[:5]) == "5 tasks in 5 clusters are too few to find any difference"

@@ -44,6 +44,16 @@ def test_config_loses_secrets_and_nothing_else() -> None:
     assert config["model"]["token"] == "abc"  # the caller's own copy is untouched
 
 
+def test_a_number_under_a_bare_word_is_a_weight() -> None:
+    config = {"partial_credit": {"keys": 0.25, "token": 1}, "api_key": 12345678, "password": 1234, "key": "abc"}
+    assert redact_config(config) == {
+        "partial_credit": {"keys": 0.25, "token": 1},
+        "api_key": REDACTED,
+        "password": REDACTED,
+        "key": REDACTED,
+    }
+
+
 def test_values_of_secret_environment_variables_are_found_longest_first() -> None:
     environment = {
         "HF_TOKEN": "s3cret-value",

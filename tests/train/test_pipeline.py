@@ -39,7 +39,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tup
     before = os.environ.get("BURNISH_REGISTRY")
     os.environ["BURNISH_REGISTRY"] = str(folder.parent / "registry.sqlite")
     try:
-        result = run(RECIPE, overrides=[f"model.source={tiny_folder}", DOMAINS], out=folder, on_event=seen.append)
+        overrides = [f"model.source={tiny_folder}", DOMAINS, "stages.1.partial_credit={fields: 0.5}"]
+        result = run(RECIPE, overrides=overrides, out=folder, on_event=seen.append)
     finally:
         if before is None:
             del os.environ["BURNISH_REGISTRY"]
@@ -99,6 +100,15 @@ def test_sampler_and_trainer_were_held_against_each_other_after_every_step(
     proofs = of_kind(seen, events.IdentityProof)
     assert all(p.digest_matches and p.logp_gap_max <= p.tolerance for p in proofs)
     assert {p.step for p in proofs if p.stage == "grpo"} >= {0, 1, 2}
+
+
+def test_rl_rehearses_its_parents_talk(finished: tuple[RunResult, list[EventRecord]]) -> None:
+    _, seen = finished
+    steps = [e for e in of_kind(seen, events.StepMetrics) if e.stage == "grpo" and "replay_kl" in e.metrics]
+    assert [e.step for e in steps] == [1, 2]
+    # The first step's gradient is taken at the parent: nothing has moved yet.
+    assert steps[0].metrics["replay_kl"] < 1e-9
+    assert steps[1].metrics["replay_kl"] > steps[0].metrics["replay_kl"]
 
 
 def test_outcomes_add_up_to_rollouts(finished: tuple[RunResult, list[EventRecord]]) -> None:

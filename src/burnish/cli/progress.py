@@ -79,6 +79,8 @@ class Progress:
 def describe(event: events.Event) -> str:
     """One line for an event that a person waits for; '' for the others."""
     match event:
+        case events.RunStarted():
+            return "\n".join([f"{event.name}: {event.base_model}, seed {event.seed}", *event.power])
         case events.Resumed():
             return f"resumed {event.stage} after step {event.step}"
         case events.StageStarted():

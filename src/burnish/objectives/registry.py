@@ -13,9 +13,10 @@ from typing import Any
 from burnish.core.errors import ConfigError
 from burnish.core.protocols import Objective
 from burnish.objectives.grpo import GRPO
+from burnish.objectives.rehearsal import Rehearsal
 from burnish.objectives.sft import SFT
 
-OBJECTIVES: dict[str, Callable[..., Objective]] = {"sft": SFT, "grpo": GRPO}
+OBJECTIVES: dict[str, Callable[..., Objective]] = {"sft": SFT, "grpo": GRPO, "rehearsal": Rehearsal}
 
 
 def make_objective(name: str, **config: Any) -> Objective:

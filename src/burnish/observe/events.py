@@ -25,7 +25,7 @@ RECORD_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The first event of a run."""
+    """The first event of a run. `power`: what its gates and its final set can find, one sentence each."""
 
     run_id: str
     name: str
@@ -35,6 +35,7 @@ class RunStarted:
     base_model: str
     burnish_version: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
+    power: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

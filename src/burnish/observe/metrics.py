@@ -87,6 +87,7 @@ _DECLARED = (
     Metric("kl_to_reference", "nats", "KL to the reference per token (k3 under the sampler)", _P, 0.0, 1.0),
     # An unbiased estimate that may fall below 0; on policy it is 0 but for the rounding of two kernels.
     # Before the first update of a batch the ratio is 1; with clipping at 0.2 a healthy batch stays near it.
+    Metric("replay_kl", "nats", "KL to the stage's first policy per token of replayed talk", _P, 0.0, 0.1, _DOWN),
     Metric("ratio_mean", "", "mean probability ratio of trainer now to trainer at sampling", _P, 0.9, 1.1),
     Metric("ratio_max", "", "largest probability ratio of one token", _P, 0.0, 10.0),
     Metric("clip_frac", "fraction", "share of trained tokens whose ratio was clipped", _P, 0.0, 0.3),

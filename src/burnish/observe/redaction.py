@@ -22,6 +22,7 @@ _TEXT_TOKENS = {
     "bos", "eos", "pad", "unk", "sep", "cls", "mask", "stop", "end", "start", "image", "video", "audio",
     "first", "last", "next", "per", "special", "turn", "fork", "decoder",
 }  # fmt: skip
+_BARE_WORDS = {"key", "keys", "token"}  # names of fields as often as of secrets
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SHAPES = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{30,}"
@@ -81,6 +82,8 @@ def redact_config(value: Any, secrets: Iterable[str] = ()) -> Any:
 
 
 def _redact_item(key: str, item: Any, secrets: tuple[str, ...]) -> Any:
-    if names_secret(key) and item not in (None, "") and not isinstance(item, (bool, Mapping)):
+    # `keys: 0.5` is a weight; `api_key: 12345678` may be a secret.
+    is_weight = isinstance(item, (int, float)) and key.lower() in _BARE_WORDS
+    if names_secret(key) and item not in (None, "") and not isinstance(item, (bool, Mapping)) and not is_weight:
         return REDACTED
     return redact_config(item, secrets)

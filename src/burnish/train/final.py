@@ -10,7 +10,7 @@ from pathlib import Path
 from burnish.core.codec import decode
 from burnish.core.types import Decision, Split
 from burnish.evals.gate import GateDecision, compare
-from burnish.evals.power import PairedDesign
+from burnish.evals.power import describe_sample
 from burnish.evals.report_data import Cost, LabelledComparison, ModelEntry, ReportData, Sample, StageEntry
 from burnish.evals.results import SuiteResult
 from burnish.evals.suite import Suite
@@ -175,16 +175,12 @@ def _stage_entry(state: StageState) -> StageEntry:
 
 def power_lines(session: Session) -> tuple[str, ...]:
     """What the gate and the final set can find, from their sizes and clusters."""
-    lines = []
-    for name, suite in (("gate", session.gate_suite), ("final", session.final_suite)):
-        clusters = len({(task.domain, task.cluster) for task, _ in suite.items})
-        domains = len({task.domain for task, _ in suite.items})
-        if clusters - domains < 2:
-            lines.append(f"{name}: {len(suite.items)} tasks in {clusters} clusters are too few to find any difference")
-            continue
-        design = PairedDesign(len(suite.items), clusters, strata=domains)
-        lines.append(f"{name}: {design.describe()}")
-    return tuple(lines)
+    confidence = session.prepared.recipe.gate.confidence
+    suites = {"gate": session.gate_suite, "final": session.final_suite}
+    return tuple(
+        f"{name}: {describe_sample([(t.domain, t.cluster) for t, _ in suite.items], confidence=confidence)}"
+        for name, suite in suites.items()
+    )
 
 
 def write_curves(session: Session) -> list[Path]:

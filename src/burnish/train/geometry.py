@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from burnish.core.errors import ResourceError
 from burnish.evals.guard_suites import MAX_TOKENS
 from burnish.evals.guards import DEFAULT_GUARDS
-from burnish.evals.power import PairedDesign
 from burnish.train.recipe import Recipe, is_file_domain
 from burnish.train.recipe_stages import GrpoStage, SftStage
 
@@ -27,9 +26,10 @@ FIRST_ROUND = 12
 """Development tasks a domain on which every few-shot candidate is tried."""
 SECOND_ROUND = 48
 """Development tasks a domain on which the best are compared: a standard error of about 7 points."""
+REPLAYED_A_STEP, REPLAYED_TOKENS = 8, 130
+"""Replayed answers in a step of RL (`train.replay`), and the tokens of one with its prompt."""
 SURVIVORS = 4
 """One few-shot candidate in so many goes on to the second round."""
-MIN_FREEDOM = 5  # degrees of freedom below which `evals.power` gives no figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +196,13 @@ def _sft(name: str, recipe: Recipe, stage: SftStage, lengths: TokenLengths) -> P
     labels = recipe.tasks.train_labels * len(recipe.tasks.domains)
     rows = labels + stage.replay_rows
     steps = stage.epochs * max(1, rows // stage.rows_per_step)
+    epochs = "epoch" if stage.epochs == 1 else "epochs"
     tokens = lengths.prompt + lengths.reply
     micro = math.ceil(stage.rows_per_step * tokens / MICRO_BATCH_TOKENS)
     replies, prefill, sampled = _curve(recipe, lengths, steps, stage.evaluate_every_steps)
     replayed = f" ({stage.replay_rows} replayed)" if stage.replay_rows else ""
     text = (
-        f"{rows} rows{replayed} x {stage.epochs} epochs in steps of {stage.rows_per_step} -> {steps} steps "
+        f"{rows} rows{replayed} x {stage.epochs} {epochs} in steps of {stage.rows_per_step} -> {steps} steps "
         f"-> {micro} micro-batches a step, {replies:,} replies for the curve"
     )
     return Phase(name, text, prefill, sampled, steps * stage.rows_per_step * tokens, replies)
@@ -211,6 +212,7 @@ def _grpo(name: str, recipe: Recipe, stage: GrpoStage, lengths: TokenLengths) ->
     draws = stage.max_prompt_draws or stage.prompts_per_step
     rollouts = stage.prompts_per_step * stage.group_size
     step_tokens = stage.prompts_per_step * (lengths.prompt + stage.group_size * lengths.reply)
+    replayed = min(stage.replay_rows, REPLAYED_A_STEP) * REPLAYED_TOKENS
     micro = math.ceil(step_tokens / MICRO_BATCH_TOKENS)
     replies, prefill, replied = _curve(recipe, lengths, stage.steps, stage.evaluate_every_steps)
     drawn = f" (at most {draws} prompts drawn)" if draws > stage.prompts_per_step else ""
@@ -227,7 +229,7 @@ def _grpo(name: str, recipe: Recipe, stage: GrpoStage, lengths: TokenLengths) ->
         text,
         stage.steps * draws * lengths.fresh + prefill,
         sampled * lengths.reply + replied,
-        stage.steps * step_tokens * passes,
+        stage.steps * (step_tokens * passes + replayed * stage.updates_per_step),
         sampled + replies,
     )
 
@@ -290,8 +292,8 @@ def require_fit(recipe: Recipe, needed: Estimate, available_bytes: float, *, whe
         )
 
 
-def dry_run_text(recipe: Recipe, geometry: Geometry, needed: Estimate | None = None) -> str:
-    """What `burnish run --dry-run` prints: every part with its sizes, then time and memory where known."""
+def dry_run_text(recipe: Recipe, geometry: Geometry, needed: Estimate | None = None, *, gate_power: str = "") -> str:
+    """What `burnish run --dry-run` prints: every part with its sizes, then power, time and memory where known."""
     tasks = recipe.tasks
     width = max(len(phase.name) for phase in geometry.phases)
     kinds = ["file" if is_file_domain(name) else name for name in tasks.domains]
@@ -309,21 +311,13 @@ def dry_run_text(recipe: Recipe, geometry: Geometry, needed: Estimate | None = N
     sampled = sum(phase.sampled_tokens for phase in geometry.phases)
     trained = sum(phase.trained_tokens for phase in geometry.phases)
     lines.append(f"at most {geometry.num_replies:,} replies, {sampled:,.0f} tokens sampled, {trained:,.0f} trained")
-    lines.append(f"gate   {_power(recipe)}")
+    if gate_power:
+        lines.append(f"gate   {gate_power}")
     if needed:
         parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in needed.num_bytes.items())
         lines.append(f"time   about {_duration(needed.total_seconds)}")
         lines.append(f"memory about {needed.total_bytes / GIB:.1f} GiB ({parts})")
     return "\n".join(lines)
-
-
-def _power(recipe: Recipe) -> str:
-    domains, tasks = len(recipe.tasks.domains), recipe.tasks.gate
-    clusters = domains * min(tasks, recipe.gate_config().min_clusters)
-    if clusters - domains < MIN_FREEDOM:
-        return f"{domains * tasks} tasks are too few to find any difference"
-    design = PairedDesign(domains * tasks, clusters, strata=domains, confidence=recipe.gate.confidence)
-    return design.describe()
 
 
 def _duration(seconds: float) -> str:

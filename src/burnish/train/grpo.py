@@ -30,13 +30,16 @@ from burnish.evals.passk import pass_at_k
 from burnish.models.policy import Policy
 from burnish.objectives.advantages import grpo_advantages
 from burnish.objectives.grpo import GRPO
+from burnish.objectives.rehearsal import Rehearsal
 from burnish.observe import events
 from burnish.observe.trajectories import TrajectoryWriter
 from burnish.rollout.driver import Job, check_fault_budget
 from burnish.train.backend import LocalBackend, StepOutput, TrainSequence, step_denominators
 from burnish.train.best import Progression
 from burnish.train.context import Context, length_metrics
+from burnish.train.geometry import REPLAYED_A_STEP
 from burnish.train.recipe_stages import GrpoStage
+from burnish.train.replay import replay_sequences, rows_of_step, with_reference
 from burnish.train.reward import describe_reward, reward_of
 from burnish.train.schedule import Schedule
 
@@ -62,9 +65,13 @@ def make_grpo(stage: GrpoStage) -> GRPO:
 
 
 def describe_grpo(stage: GrpoStage) -> str:
-    """The loss of a stage as text, and the reward where it is more than the score."""
-    loss = make_grpo(stage).describe()
-    return f"{loss}\nreward = {describe_reward(stage.partial_credit)}" if stage.partial_credit else loss
+    """The loss of a stage as text, with the reward where it is more than the score, and what is rehearsed."""
+    lines = [make_grpo(stage).describe()]
+    if stage.partial_credit:
+        lines.append(f"reward = {describe_reward(stage.partial_credit)}")
+    if stage.replay_rows:
+        lines.append(f"and {Rehearsal(stage.replay_coefficient).describe()}")
+    return "\n".join(lines)
 
 
 @dataclass(slots=True)
@@ -99,6 +106,8 @@ async def run_grpo(
     objective = make_grpo(stage)
     schedule = Schedule(stage.lr, stage.steps, warmup_steps=stage.warmup_steps, decay=stage.schedule)
     progression = Progression(context, backend, name)
+    # Before anything moves the policy, in a resumed stage too: the replayed talk is the parent's.
+    talk = with_reference(backend, await replay_sequences(context, backend, name, stage.replay_rows, context.sampling))
     start = progression.resume()
     await context.sync(backend.policy, stage=name, step=start)
     if start == 0:
@@ -119,7 +128,8 @@ async def run_grpo(
         if sequences:
             train_began = time.monotonic()
             lr = schedule.at(step)
-            metrics |= _update(context, stage, backend, objective, sequences, reference, lr)
+            rows = rows_of_step(context.recipe.seed, name, step, max(1, len(talk) // REPLAYED_A_STEP), len(talk))
+            metrics |= _update(context, stage, backend, objective, sequences, reference, lr, [talk[i] for i in rows])
             metrics["train_s"] = time.monotonic() - train_began
             sync_began = time.monotonic()
             await context.sync(backend.policy, stage=name, step=step + 1)
@@ -255,25 +265,28 @@ def _update(
     sequences: list[TrainSequence],
     reference: Policy | None,
     lr: float,
+    talk: Sequence[TrainSequence],
 ) -> dict[str, float]:
-    """One set of rollouts, `updates_per_step` optimiser steps."""
+    """One set of rollouts (and replayed talk), `updates_per_step` optimiser steps."""
     if reference is not None:
         frozen = LocalBackend(reference, sampling=context.sampling, frozen=True)
         logp_ref = frozen.forward(sequences)
         sequences = [replace(s, logp_ref=values) for s, values in zip(sequences, logp_ref, strict=True)]
     denominators = step_denominators(sequences, max_tokens=context.recipe.sampling.max_tokens)
-    output = StepOutput()
+    output, rehearsed = StepOutput(), StepOutput()
     grad_norm = 0.0
     for _ in range(stage.updates_per_step):
         output = backend.forward_backward(sequences, objective, denominators)
+        if talk:
+            rehearsed = backend.forward_backward(talk, Rehearsal(stage.replay_coefficient), step_denominators(talk))
         grad_norm = backend.optim_step(lr)
     metrics = {
-        "loss": output.loss,
+        "loss": output.loss + rehearsed.loss,
         "lr": lr,
         "grad_norm": grad_norm,
-        "tokens_trained": float(output.num_trained_tokens),
+        "tokens_trained": float(output.num_trained_tokens + rehearsed.num_trained_tokens),
     }
-    return metrics | output.metrics
+    return metrics | output.metrics | rehearsed.metrics
 
 
 def rollout_metrics(draws: Draws, use: Sequence[TokenUse], rollout_s: float) -> dict[str, float]:

@@ -21,6 +21,7 @@ import torch
 
 from burnish.core.errors import BurnishError, ExitCode
 from burnish.core.types import Decision
+from burnish.evals.power import describe_sample
 from burnish.evals.report import write_report
 from burnish.observe import events
 from burnish.observe.event_log import Subscriber
@@ -29,7 +30,7 @@ from burnish.observe.run_folder import RunFolder, is_run_folder
 from burnish.registry.code import code_digest
 from burnish.registry.records import RunStatus
 from burnish.registry.registry import Registry
-from burnish.train.final import final_evaluation
+from burnish.train.final import final_evaluation, power_lines
 from burnish.train.geometry import derive_geometry, dry_run_text, estimate, require_fit
 from burnish.train.machine import measure_rates
 from burnish.train.prepare import describe_machine, prepare, require_disk
@@ -107,7 +108,10 @@ def dry_run(recipe: str | Path | Recipe | dict[str, Any], overrides: Iterable[st
     geometry = derive_geometry(loaded.recipe)
     needed = estimate(geometry, rates)
     formulas = [f"loss of stages[{i}] {s.kind}\n{formula_of(s)}" for i, s in enumerate(loaded.recipe.stages)]
-    return "\n".join([dry_run_text(loaded.recipe, geometry, needed), *formulas])
+    gate_power = describe_sample(
+        [(e.task.domain, e.task.cluster) for e in prepared.sets.gate], confidence=loaded.recipe.gate.confidence
+    )
+    return "\n".join([dry_run_text(loaded.recipe, geometry, needed, gate_power=gate_power), *formulas])
 
 
 def _beside(recipe: object, run_folder: str | Path | None) -> Path:
@@ -184,6 +188,7 @@ def _announce(session: Session, resume: bool) -> None:
             code_digest=code,
             base_model=prepared.recipe.model.source,
             machine=machine,
+            power=power_lines(session),
         )
     )
     session.registry.add_run(

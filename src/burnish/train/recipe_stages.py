@@ -77,6 +77,10 @@ class GrpoStage(_Optimised):
     """The ratio is clipped above 1 + clip_high; 0.2 to 0.4."""
     kl_coefficient: float = Field(default=0.0, ge=0)
     """Weight of the KL divergence from the stage's first policy; 0 to 0.05."""
+    replay_rows: int = Field(default=0, ge=0, le=48)
+    """Everyday prompts on which the policy is held to the stage's first one, eight a step; 24 to 48, 0 is off."""
+    replay_coefficient: float = Field(default=1.0, gt=0)
+    """Weight of that divergence, KL(first policy || policy) per replayed token; 0.1 to 10."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of that divergence, with its unbiased gradient; k3 varies least."""
     entropy_coefficient: float = Field(default=0.0, ge=0)
@@ -90,6 +94,8 @@ class GrpoStage(_Optimised):
         idle: dict[str, str] = {}
         if self.kl_coefficient == 0:
             idle["kl_estimator"] = "kl_coefficient=0 leaves the divergence out of the loss"
+        if self.replay_rows == 0:
+            idle["replay_coefficient"] = "replay_rows=0 replays nothing"
         return idle
 
     @model_validator(mode="after")

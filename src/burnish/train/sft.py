@@ -11,22 +11,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from burnish.core.errors import DataError
 from burnish.core.protocols import Sampling
-from burnish.core.seeds import generator
 from burnish.core.types import TokenUse
 from burnish.domains.base import Example
-from burnish.domains.guards import replay_examples
 from burnish.objectives.sft import SFT
 from burnish.observe import events
 from burnish.render.renderer import Renderer
-from burnish.rollout.driver import Job
 from burnish.train.backend import LocalBackend, TrainSequence, step_denominators
 from burnish.train.best import Progression
 from burnish.train.context import Context
 from burnish.train.recipe_stages import SftStage
+from burnish.train.replay import REPLAY_TOKENS, replay_sequences, rows_of_step
 from burnish.train.schedule import Schedule
 
 
@@ -64,30 +60,6 @@ def sft_sequences(examples: Sequence[Example], renderer: Renderer, *, max_tokens
     return sequences
 
 
-REPLAY_TOKENS = 96
-"""Tokens of a replayed answer: as many as the response-length guard looks at."""
-
-
-async def replay_sequences(context: Context, backend: LocalBackend, name: str, count: int) -> list[TrainSequence]:
-    """The policy's own answers to everyday prompts, token by token as sampled at temperature 1.
-
-    At first their expected gradient is zero (the policy is the minimum of its own cross-entropy), and it pulls
-    back as the policy moves: a rehearsal without data. An answer that the limit cut teaches no end token.
-
-    Source: Robins, "Catastrophic forgetting, rehearsal and pseudorehearsal", Connection Science 7 (1995).
-    """
-    if count == 0:
-        return []
-    await context.sync(backend.policy, stage=name, step=0)
-    jobs = [Job(example.task, example.gold, 1) for example in replay_examples(count)]
-    groups = await context.driver.run(jobs, Sampling(REPLAY_TOKENS), stage=f"{name}/replay", step=0)
-    return [
-        TrainSequence(t.ids, t.use == TokenUse.TRAINED, group=-1 - index)
-        for index, (t,) in enumerate(groups)
-        if t.num_trained
-    ]
-
-
 async def run_sft(
     context: Context,
     stage: SftStage,
@@ -99,7 +71,7 @@ async def run_sft(
     """Train; the policy ends as the best point on the development set (or the last, without evaluations)."""
     limits = limits or SftLimits()
     sequences = sft_sequences(context.labelled, context.renderer, max_tokens=context.engine.decoder.max_context_tokens)
-    sequences += await replay_sequences(context, backend, name, stage.replay_rows)
+    sequences += await replay_sequences(context, backend, name, stage.replay_rows, Sampling(REPLAY_TOKENS))
     per_epoch = max(1, len(sequences) // stage.rows_per_step)
     epochs = limits.max_epochs or stage.epochs
     total = per_epoch * epochs
@@ -111,7 +83,7 @@ async def run_sft(
         await progression.consider(0)  # a control may keep its parent, as the stage it is held against may
     for step in range(start, total):
         started = time.monotonic()
-        rows = [sequences[i] for i in _rows_of_step(context.recipe.seed, name, step, per_epoch, len(sequences))]
+        rows = [sequences[i] for i in rows_of_step(context.recipe.seed, name, step, per_epoch, len(sequences))]
         output = backend.forward_backward(rows, objective, step_denominators(rows))
         lr = schedule.at(step)
         grad_norm = backend.optim_step(lr)
@@ -134,11 +106,3 @@ async def run_sft(
         progression.save_if_due(step + 1)
     progression.take_best()
     return progression
-
-
-def _rows_of_step(seed: int, stage: str, step: int, per_epoch: int, count: int) -> list[int]:
-    """Row numbers of a step: consecutive pieces of the epoch's permutation; the remainder joins the last piece."""
-    epoch, piece = divmod(step, per_epoch)
-    order = generator(seed, "sft.shuffle", stage, epoch).permutation(count)
-    pieces = np.array_split(order, per_epoch)
-    return [int(i) for i in pieces[piece]]
