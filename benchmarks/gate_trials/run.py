@@ -59,6 +59,10 @@ SCENARIOS = (
     Scenario("15 points worse", -15, trials=1000),
     Scenario("10 points better, format guard 45 points down", 10, harm={"instruction_format": 0.45}, trials=1000),
     Scenario("10 points better, text 0.2 nats/token worse", 10, harm={"held_out_text_nll": 0.2}, trials=1000),
+    # Templates gain and lose as in the main job: differences correlate by 0.15 within them (see evals.power).
+    Scenario("equal, templates change as in the main job", 0, change_sd=2.5),
+    Scenario("3 points better, templates change as in the main job", 3, change_sd=2.5),
+    Scenario("6 points better, templates change as in the main job", 6, change_sd=2.5),
 )
 SIZES = (200, 600)
 

@@ -33,8 +33,9 @@ class World:
     """A population of tasks; logit-scale standard deviations.
 
     The defaults give a pass rate of 0.60, an intra-cluster correlation of 0.11 for passes and 0.036 for
-    differences, and 17 % discordant pairs between equal models: planning values for greedy evaluations of
-    neighbouring checkpoints, not measurements. `change_sd` 0 makes an equal model that keeps every task's
+    differences, and 17 % discordant pairs between equal models, chosen before anything was measured. With
+    `change_sd` 2.5 differences correlate by 0.15 and 22 % of pairs differ: what the main job's checkpoints show is
+    0.11 to 0.20 and 15 to 18 % (docs/lab-notes.md). `change_sd` 0 makes an equal model that keeps every task's
     success probability.
     """
 
