@@ -191,6 +191,9 @@ def _announce(session: Session, resume: bool) -> None:
             power=power_lines(session),
         )
     )
+    if prepared.recipe.external.bfcl is not False:
+        for name, reason in prepared.not_run.items():
+            session.context.warn(f"{name} is not run: {reason}")
     session.registry.add_run(
         folder.run_id,
         name=folder.name,
