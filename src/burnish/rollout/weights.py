@@ -27,7 +27,7 @@ MEAN_TOLERANCE: dict[str, float] = {"float64": 1e-9, "float32": 1e-4, "bfloat16"
 by sampler dtype. Measured on a 135M Llama model of 30 layers: fp32 2.9e-5 at most; bf16 0.04 in the mean, as far
 as either side is from fp32, but 0.2 to 0.6 on the worst token, so that there the mean decides. The bounds leave
 room for deeper models and other kernels. What a fault does in bf16 was planted on a tiny model only: there a wrong
-norm passes the mean's bound; on the worst token 2.0 alone would let much through."""
+norm exceeds the mean's bound; the bound on the worst token alone would let much through."""
 
 PROBE_ROUNDING: dict[str, float] = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 1e-2}
 """Log-probability changes below this are rounding, not evidence: a few units in the last place of a logit
