@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.models.packing import common_prefix_tokens, count_tree_tokens, lay_out, plan_rows
+from burnish.models.packing import WIDTH_MULTIPLE, common_prefix_tokens, count_tree_tokens, lay_out, plan_rows
 from burnish.models.policy import Policy
 from conftest import in_float64, tiny_model
 
@@ -19,7 +19,7 @@ def _sequences(seed: int = 0) -> list[np.ndarray]:
     """Three prompts with a common beginning, samples that agree for a while, one twice, one a prefix of another."""
     rng = np.random.default_rng(seed)
     system = rng.integers(3, 128, size=4)
-    prompts = [np.concatenate([system, rng.integers(3, 128, size=n)]) for n in (7, 5, 11)]
+    prompts = [np.concatenate([system, rng.integers(3, 128, size=n)]) for n in (17, 5, 21)]
     sequences = []
     for prompt, replies in zip(prompts, ((4, 9, 1), (3,), (6, 2)), strict=True):
         for n in replies:
@@ -88,6 +88,7 @@ def test_every_shared_beginning_is_computed_once() -> None:
     assert len(rows) == 1
     assert packed.num_tokens == count_tree_tokens(sequences, rows[0]) == _nodes(sequences)
     assert packed.num_tokens < sum(len(s) for s in sequences) / 2
+    assert WIDTH_MULTIPLE < packed.num_tokens < packed.ids.shape[1] == 2 * WIDTH_MULTIPLE  # padded, for the shape
 
 
 _LETTERS = st.lists(st.integers(0, 2), min_size=1, max_size=14)

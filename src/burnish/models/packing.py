@@ -22,6 +22,10 @@ from torch import Tensor
 
 Ids = NDArray[np.int32]
 
+WIDTH_MULTIPLE = 64
+"""Wider rows are padded to a multiple of this. Kernels are compiled and freed memory is reused by shape, so that
+widths of their own make a step slower (8 % measured) and the process larger with every step."""
+
 
 @dataclass(frozen=True, slots=True)
 class PackedRows:
@@ -79,10 +83,15 @@ def count_tree_tokens(sequences: Sequence[Ids], row: Sequence[int]) -> int:
     return sum(len(sequences[i]) for i in row) - sum(common_prefix_tokens(sequences[a], sequences[b]) for a, b in pairs)
 
 
+def padded_width(tokens: int) -> int:
+    """Columns for a row of so many tokens."""
+    return tokens if tokens <= WIDTH_MULTIPLE else -(-tokens // WIDTH_MULTIPLE) * WIDTH_MULTIPLE
+
+
 def lay_out(sequences: Sequence[Ids], rows: Sequence[Sequence[int]]) -> PackedRows:
     """Rows of sequence indices, each in tree order, as one padded input."""
     sizes = [count_tree_tokens(sequences, row) for row in rows]
-    width = max(sizes)
+    width = padded_width(max(sizes))
     ids = np.zeros((len(rows), width), np.int64)
     positions = np.zeros((len(rows), width), np.int64)
     attend = np.zeros((len(rows), width, width), bool)
