@@ -207,6 +207,14 @@ def test_two_openings_of_the_final_set_are_pointed_out(rejected: ReportData) -> 
     assert "structured extraction: opened 2 times: after the first" in Page(render_html(rejected, ())).text
 
 
+def test_openings_by_other_recipes_are_pointed_out(promoted: ReportData) -> None:
+    assert "by other recipes" not in Page(render_html(promoted, ())).text
+    seen = replace(promoted, opened_by_others={"structured_extraction": 2, "tool_call": 0})
+    text = Page(render_html(seen, ())).text
+    assert "structured extraction: opened once; on this machine before, by other recipes: 2 (settings" in text
+    assert text.count("by other recipes") == 1
+
+
 # --- the headline -----------------------------------------------------------------------------------
 
 

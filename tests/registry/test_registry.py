@@ -217,3 +217,15 @@ def test_a_link_in_a_checkpoint_is_refused(world: World) -> None:
     (path / "model.safetensors").symlink_to("/etc/hostname")
     with pytest.raises(IntegrityError, match="link"):
         world.registry.add_checkpoint(CheckpointRef("checkpoints/a", "d" * 64, "sft", 1), "r1")
+
+
+def test_looks_at_a_final_set_are_counted_by_who_looked(world: World) -> None:
+    look = world.registry.open_final_set
+    assert look("s1", domain="toy", by="recipe a", models=["m2", "m1"]) == 0
+    assert look("s1", domain="toy", by="recipe a", models=["m1", "m2"]) == 0  # a resumed run, or another seed
+    assert look("s1", domain="toy", by="burnish eval", models=["m1"]) == 1
+    assert look("s1", domain="toy", by="recipe b", models=["m3"]) == 2
+    assert look("s2", domain="toy", by="recipe b", models=["m3"]) == 0
+    with world.registry.transaction(write=False) as connection:
+        rows = connection.exec_driver_sql("SELECT set_digest, by FROM final_openings ORDER BY id").all()
+    assert [tuple(r) for r in rows] == [("s1", "recipe a"), ("s1", "burnish eval"), ("s1", "recipe b"), ("s2", "recipe b")]

@@ -109,6 +109,15 @@ def test_an_older_registry_is_migrated_forward_with_its_rows(world: World, monke
     assert [tuple(row) for row in rows] == [("r1", "old")]
 
 
+def test_a_registry_of_version_1_learns_to_count_openings(world: World) -> None:
+    with world.registry.transaction(write=True) as connection:
+        connection.exec_driver_sql("DROP TABLE final_openings")
+        connection.exec_driver_sql("UPDATE meta SET value = '1'")
+    registry = Registry(world.registry.path)
+    assert registry.open_final_set("s", domain="toy", by="a", models=["m"]) == 0
+    assert registry.open_final_set("s", domain="toy", by="b", models=["m"]) == 1
+
+
 def test_a_migration_that_fails_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_half_way(connection: Connection) -> None:
         connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN note VARCHAR")

@@ -20,7 +20,9 @@ from burnish.evals.report_data import ReportData
 from burnish.observe import events
 from burnish.observe.events import EventRecord, read_events
 from burnish.observe.trajectories import TrajectoryReader
+from burnish.registry.registry import Registry
 from burnish.train.pipeline import RunResult, dry_run, run
+from burnish.train.verbs import compare, rescore
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "smoke.yaml"
 DOMAINS = "tasks.domains=[structured_extraction, 'toy_domain:Toy']"
@@ -152,6 +154,42 @@ def test_gold_is_nowhere_in_the_run_folder(finished: tuple[RunResult, list[Event
             assert not [d for d in demonstrations if d in text or json.dumps(d)[1:-1] in text], path
 
 
+def test_seeds_run_beside_each_other_with_their_control(tmp_path: Path, tiny_folder: Path) -> None:
+    overrides = [f"model.source={tiny_folder}", DOMAINS, "seeds=[1, 2]", "control=continued_sft"]
+    seen: list[EventRecord] = []
+    result = run(RECIPE, overrides=overrides, out=tmp_path / "out", on_event=seen.append)
+    registry = Registry()
+    folders = [tmp_path / "out" / f"seed-{seed}" for seed in (1, 2)]
+    for folder in folders:
+        data = decode(ReportData, json.loads((folder / "report" / "report.json").read_text("utf-8")))
+        labels = [m.label for m in data.models]
+        assert labels == ["base", "base, few-shot", "sft", "grpo", "continued_sft"]
+        grpo, control = data.stages[1], data.stages[2]
+        assert control.parent == grpo.parent
+        assert not control.promoted
+        # The clock is read between steps, so the control may overrun by the step (and curve point) it is in.
+        assert control.seconds >= grpo.seconds
+        assert {("grpo", "continued_sft", domain) for domain in ("", "structured_extraction", "toy")} <= {
+            (c.candidate, c.reference, c.domain) for c in data.comparisons
+        }
+        # Another seed of the same recipe is no second look.
+        assert data.opened_by_others == {"structured_extraction": 0, "toy": 0}
+        for model in data.models:
+            found = registry.lineage(model.digest)[0].evaluations
+            assert any(e.run_id == data.run_id and e.split == "final" and e.num_tasks == 16 for e in found), model.label
+    assert len(of_kind(seen, events.FinalSetOpened)) == 4
+    pair = compare(*folders)
+    assert list(pair["comparisons"]) == ["all", "structured_extraction", "toy"]
+    assert pair["comparisons"]["all"]["num_pairs"] == 16
+    again = run(RECIPE, overrides=overrides, out=tmp_path / "out", resume=True, on_event=seen.append)
+    assert (again.decision, again.exit_code) == (result.decision, result.exit_code)
+    assert len(of_kind(seen, events.FinalSetOpened)) == 4
+    other = run(RECIPE, overrides=[*overrides[:2], "stages.0.lr=1e-4"], out=tmp_path / "other", on_event=seen.append)
+    data = decode(ReportData, json.loads((other.folder / "report" / "report.json").read_text("utf-8")))
+    assert data.opened_by_others == {"structured_extraction": 1, "toy": 1}
+    assert sum("opened on this machine before, by another recipe" in w for w in data.warnings) == 2
+
+
 def test_a_folder_takes_one_run(finished: tuple[RunResult, list[EventRecord]], tiny_folder: Path) -> None:
     result, _ = finished
     before = (result.folder / "events.jsonl").read_bytes()
@@ -278,8 +316,6 @@ def own_task(tmp_path: Path, tiny_folder: Path) -> Path:
 
 
 def test_a_users_own_rows_verifier_and_guard(own_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from burnish.train.verbs import rescore
-
     monkeypatch.chdir(tmp_path)  # paths in a recipe count from the recipe, not from where one stands
     result = run(own_task / "recipe.yaml", out=tmp_path / "run")
     data = decode(ReportData, json.loads((result.folder / "report" / "report.json").read_text("utf-8")))

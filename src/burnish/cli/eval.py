@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 @click.command("eval")
 @click.argument("model")
 @recipe_option
-@click.option("--split", default="development", show_default=True, help="development, gate or final.")
+@click.option("--split", default="development", show_default=True, help="development, gate or final (sealed: looks are counted, and reports say so).")
+@click.option(
+    "--suite",
+    default="target",
+    show_default=True,
+    help="target (the recipe's tasks) or bfcl (the external check; it has no splits).",
+)
 @click.option(
     "--samples", default=1, show_default=True, type=click.IntRange(min=1), help="Replies a task; 1 is greedy."
 )
@@ -30,6 +36,7 @@ def command(
     model: str,
     recipe: Path,
     split: str,
+    suite: str,
     samples: int,
     overrides: tuple[str, ...],
     out: Path | None,
@@ -49,6 +56,7 @@ def command(
             find_model(model),
             recipe,
             split=split,
+            suite=suite,
             overrides=overrides,
             num_samples=samples,
             on_progress=progress.report,
@@ -65,6 +73,7 @@ def command(
     data = {
         "model": model,
         "model_digest": result.model_digest,
+        "suite": result.suite,
         "split": result.split.value,
         "sampling": result.sampling,
         "undecided_frac": result.undecided_frac,

@@ -49,6 +49,7 @@ def outputs() -> list[Output]:
             "rates by domain, `all` first; `out` is the file with every outcome",
             model=str,
             model_digest=str,
+            suite=str,
             split=str,
             sampling=str,
             undecided_frac=float,

@@ -95,7 +95,8 @@ class ReportData:
     """Everything the page shows.
 
     `decision` is the last gate's ('' reasons where no gate ran). `openings` counts how often each domain's
-    final set was opened in this run. `not_run` maps a suite or guard to the reason why it was not run.
+    final set was opened in this run, `opened_by_others` how many other recipes had opened the same tasks on this
+    machine before. `not_run` maps a suite or guard to the reason why it was not run.
     `identity` sums up the proofs: how many, largest gap in nats, how many undetectable. `power` are lines
     printed before the run. `machine` are facts without names of hosts.
     """
@@ -126,3 +127,4 @@ class ReportData:
     power: tuple[str, ...]
     warnings: tuple[str, ...]
     machine: dict[str, Any]
+    opened_by_others: dict[str, int] = field(default_factory=dict)

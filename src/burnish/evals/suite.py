@@ -172,6 +172,13 @@ def mean_pass_rate(result: SuiteResult) -> float:
     return sum(rates) / len(rates) if rates else math.nan
 
 
+def pass_rates(result: SuiteResult) -> dict[str, float]:
+    """The mean pass rate of all tasks and of each domain, as far as any of them is decided."""
+    rates = {"pass_rate": mean_pass_rate(result)}
+    rates |= {f"pass_rate/{domain}": mean_pass_rate(result.of_domain(domain)) for domain in result.domains}
+    return {name: rate for name, rate in rates.items() if math.isfinite(rate)}
+
+
 def _some_of_each(groups: Sequence[Sequence[Trajectory]], keep: int) -> tuple[Trajectory, ...]:
     """The first `keep` trajectories of each domain: the order of tasks is random already."""
     kept: list[Trajectory] = []

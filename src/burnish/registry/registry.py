@@ -47,6 +47,7 @@ from burnish.registry.schema import (
     CHECKPOINTS,
     DECISIONS,
     EVALUATIONS,
+    OPENINGS,
     RUNS,
     database_path,
     default_path,
@@ -163,16 +164,38 @@ class Registry:
         num_undecided: int,
         results: Mapping[str, Any],
         report: str = "",
+        run_id: str = "",
     ) -> EvaluationRecord:
-        """Registers what a suite found about a checkpoint.
+        """Registers what a suite found about a checkpoint; the same once more (a report drawn again) adds nothing.
+
+        `run_id`: the run that looked, where it is not the one that made the checkpoint.
 
         Raises: ConfigError for an unknown digest; DataError where the results hold a NaN or no plain JSON.
         """
         plain = _plain(dict(results), f"evaluation {suite}")
         values = {"suite": suite, "split": split, "num_tasks": num_tasks, "num_undecided": num_undecided}
+        values |= {"run_id": run_id} if run_id else {}
+        same = [EVALUATIONS.c[name] == value for name, value in (*values.items(), ("report", report))]
         with self.transaction(write=True) as connection:
-            row = self._insert_about(connection, EVALUATIONS, digest, **values, results=plain, report=report)
+            full = resolve_digest(connection, self.path, digest)
+            known = connection.execute(select(EVALUATIONS).where(EVALUATIONS.c.checkpoint_digest == full, *same)).all()
+            row = next((row for row in known if row.results == plain), None)
+            if row is None:
+                row = self._insert_about(connection, EVALUATIONS, full, **values, results=plain, report=report)
             return evaluation_record(row)
+
+    def open_final_set(self, set_digest: str, *, domain: str, by: str, models: Sequence[str]) -> int:
+        """Writes down that the models (by digest) are shown a sealed set; returns how many others did so before.
+
+        `by`: who looks, as the digest of a recipe without its seed, or a verb's name. Looking again under the
+        same name is nobody else's look: what makes numbers less blind is that settings changed after them.
+        """
+        mine = {"set_digest": set_digest, "domain": domain, "by": by, "models": sorted(models)}
+        with self.transaction(write=True) as connection:
+            seen = connection.execute(select(OPENINGS).where(OPENINGS.c.set_digest == set_digest)).all()
+            if not any(row.by == by and row.models == mine["models"] for row in seen):
+                connection.execute(insert(OPENINGS).values(**mine, created_utc=_utc_now()))
+            return len({row.by for row in seen} - {by})
 
     def record_decision(
         self, digest: str, gate: Mapping[str, Any], decision: Decision, reasons: Sequence[str]
@@ -190,7 +213,7 @@ class Registry:
         digest = resolve_digest(connection, self.path, prefix)
         run_id = checkpoint_of(connection, digest).run_id
         known = {"checkpoint_digest": digest, "run_id": run_id, "created_utc": _utc_now()}
-        statement = insert(table).values(**known, **values).returning(*table.c)
+        statement = insert(table).values(**(known | values)).returning(*table.c)
         return connection.execute(statement).one()
 
     # --- which is live --------------------------------------------------------------------------------

@@ -39,8 +39,8 @@ from sqlalchemy.pool import NullPool
 from burnish.core.errors import ConfigError, IntegrityError, ResourceError
 from burnish.observe.disk import writing
 
-SCHEMA_VERSION = 1
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
+SCHEMA_VERSION = 2
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: lambda connection: OPENINGS.create(connection)}
 """From version -> what turns its tables into those of the next version."""
 
 _BUSY_S = 30.0  # writes take milliseconds; this is for a machine that swaps
@@ -128,6 +128,18 @@ PROMOTIONS = Table(
     Column("reason", String, nullable=False),
     Column("forced", Boolean, nullable=False),
     Column("statement", String, nullable=False),
+    Column("created_utc", String, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+OPENINGS = Table(
+    "final_openings",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("set_digest", String, nullable=False, index=True),
+    Column("domain", String, nullable=False),
+    Column("by", String, nullable=False),
+    Column("models", JSON, nullable=False),
     Column("created_utc", String, nullable=False),
     sqlite_autoincrement=True,
 )

@@ -22,7 +22,7 @@ from torch import Tensor
 from burnish.core.errors import IntegrityError, NonFiniteError
 from burnish.core.protocols import Objective, Sampling
 from burnish.core.types import CheckpointRef
-from burnish.models.allocator import keep_freed_memory
+from burnish.models.allocator import keep_freed_memory, return_freed_memory
 from burnish.models.digest import weights_digest
 from burnish.models.packing import PackedRows
 from burnish.models.policy import Policy
@@ -243,6 +243,7 @@ class LocalBackend:
         set_lr(self.optimizer, lr)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        return_freed_memory()
         return norm
 
     def save_for_sampler(self, folder: str, *, stage: str = "", step: int = 0, parent: str = "") -> CheckpointRef:

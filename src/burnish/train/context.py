@@ -20,7 +20,7 @@ from burnish.core.protocols import Sampling
 from burnish.core.seeds import derive_seed
 from burnish.core.types import Split
 from burnish.domains.base import Domain, Example
-from burnish.evals.suite import Suite, SuiteRun, SuiteRunner, mean_pass_rate
+from burnish.evals.suite import Suite, SuiteRun, SuiteRunner, mean_pass_rate, pass_rates
 from burnish.models.policy import LoraSpec, Policy
 from burnish.observe import events
 from burnish.observe.resources import peak_rss_bytes
@@ -132,8 +132,6 @@ class Context:
         run = await self.runner.run(suite, self.greedy, model_digest=digest, prompt=prompt, keep=keep)
         self.driver.on_done = None
         result = run.result
-        rates = {"pass_rate": mean_pass_rate(result)}
-        rates |= {f"pass_rate/{domain}": mean_pass_rate(result.of_domain(domain)) for domain in result.domains}
         elapsed = time.monotonic() - began
         self.seconds["evaluate"] = self.seconds.get("evaluate", 0.0) + elapsed
         self.emit(
@@ -144,7 +142,7 @@ class Context:
                 checkpoint_digest=digest,
                 num_tasks=len(result.records),
                 num_undecided=sum(r.num_decided == 0 for r in result.records),
-                results={name: value for name, value in rates.items() if math.isfinite(value)},
+                results=pass_rates(result),
                 seconds=elapsed,
             )
         )

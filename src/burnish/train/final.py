@@ -13,7 +13,7 @@ from burnish.evals.gate import GateDecision, compare
 from burnish.evals.power import describe_sample
 from burnish.evals.report_data import Cost, LabelledComparison, ModelEntry, ReportData, Sample, StageEntry
 from burnish.evals.results import SuiteResult
-from burnish.evals.suite import Suite
+from burnish.evals.suite import Suite, pass_rates
 from burnish.observe import events
 from burnish.observe.curves import plot_curves
 from burnish.observe.events import metric_rows
@@ -143,6 +143,7 @@ def _data(
             verified_prompts=int(drawn),
         ),
         openings=dict(state.openings),
+        opened_by_others=dict(state.opened_by_others),
         not_run=dict(prepared.not_run),
         identity=session.identity_summary(),
         undecided={m.label: sum(r.num_decided == 0 for r in m.result.records) for m in models},
@@ -180,6 +181,21 @@ def power_lines(session: Session) -> tuple[str, ...]:
     return tuple(
         f"{name}: {describe_sample([(t.domain, t.cluster) for t, _ in suite.items], confidence=confidence)}"
         for name, suite in suites.items()
+    )
+
+
+def register_evaluation(session: Session, model: ModelEntry, report: Path) -> None:
+    """A model's final results in the registry, where `burnish lineage` shows them."""
+    result = model.result
+    session.registry.add_evaluation(
+        model.digest,
+        suite="target",
+        split=str(Split.FINAL),
+        num_tasks=len(result.records),
+        num_undecided=sum(r.num_decided == 0 for r in result.records),
+        results=pass_rates(result),
+        report=str(report),
+        run_id=session.folder.run_id,
     )
 
 

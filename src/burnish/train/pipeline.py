@@ -30,7 +30,7 @@ from burnish.observe.run_folder import RunFolder, is_run_folder
 from burnish.registry.code import code_digest
 from burnish.registry.records import RunStatus
 from burnish.registry.registry import Registry
-from burnish.train.final import final_evaluation, power_lines
+from burnish.train.final import final_evaluation, power_lines, register_evaluation
 from burnish.train.geometry import derive_geometry, dry_run_text, estimate, require_fit
 from burnish.train.machine import measure_rates
 from burnish.train.prepare import describe_machine, prepare, require_disk
@@ -175,10 +175,20 @@ def _announce(session: Session, resume: bool) -> None:
     prepared, folder = session.prepared, session.folder
     machine = describe_machine(folder.path)
     session.machine.update(machine)
+    code = code_digest()
+    session.registry.add_run(
+        folder.run_id,
+        name=folder.name,
+        folder=folder.path,
+        config_digest=session.config_digest,
+        code_digest=code,
+        data_digests=session.data_digests,
+        seed=prepared.recipe.seed,
+        base_model=prepared.recipe.model.source,
+    )
     if resume:
         session.context.emit(events.Resumed(session.state.next_stage(prepared.recipe), 0))
         return
-    code = code_digest()
     session.context.emit(
         events.RunStarted(
             run_id=folder.run_id,
@@ -194,16 +204,6 @@ def _announce(session: Session, resume: bool) -> None:
     if prepared.recipe.external.bfcl is not False:
         for name, reason in prepared.not_run.items():
             session.context.warn(f"{name} is not run: {reason}")
-    session.registry.add_run(
-        folder.run_id,
-        name=folder.name,
-        folder=folder.path,
-        config_digest=session.config_digest,
-        code_digest=code,
-        data_digests=session.data_digests,
-        seed=prepared.recipe.seed,
-        base_model=prepared.recipe.model.source,
-    )
 
 
 async def _play(session: Session) -> RunResult:
@@ -212,6 +212,9 @@ async def _play(session: Session) -> RunResult:
     await run_stages(session)
     data = await final_evaluation(session)
     path = write_report(session.folder.path, data)
+    for model in data.models:
+        if model.prompt == "plain":
+            register_evaluation(session, model, path)
     promoted = data.decision is Decision.PROMOTE
     reason = "; ".join(data.reasons)
     session.context.emit(events.RunFinished(session.elapsed_s, session.state.promoted_digest, reason))

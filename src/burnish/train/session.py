@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from burnish.core.codec import decode, encode
 from burnish.core.types import content_id
-from burnish.domains.base import split_digest
+from burnish.domains.base import Example, split_digest
 from burnish.evals.guard_suites import GuardRunner
 from burnish.evals.suite import Suite, SuiteRunner
 from burnish.models.digest import weights_digest
@@ -79,6 +79,7 @@ class RunState:
     tokens_computed: int = 0
     tokens_trained: int = 0
     openings: dict[str, int] = field(default_factory=dict)
+    opened_by_others: dict[str, int] = field(default_factory=dict)
     final_models: tuple[str, ...] = ()
 
     def next_stage(self, recipe: Recipe) -> str:
@@ -146,11 +147,15 @@ class Session:
         """
         if self.state.final_models == tuple(models):
             return
-        openings = dict(self.state.openings)
-        for domain in sorted({task.domain for task, _ in self.final_suite.items}):
+        openings, others = dict(self.state.openings), dict(self.state.opened_by_others)
+        by = recipe_digest(self.prepared.recipe)
+        for domain, set_digest in final_digests(self.prepared.sets.final).items():
             openings[domain] = openings.get(domain, 0) + 1
+            others[domain] = self.registry.open_final_set(set_digest, domain=domain, by=by, models=models)
             self.context.emit(FinalSetOpened(domain, openings[domain], digest, reason))
-        self.save(openings=openings, final_models=tuple(models))
+            if others[domain]:
+                self.context.warn(opened_before(domain, others[domain]))
+        self.save(openings=openings, opened_by_others=others, final_models=tuple(models))
 
     def identity_summary(self) -> dict[str, float]:
         """How many proofs, the largest gap, how many undetectable, over the whole run."""
@@ -160,6 +165,31 @@ class Session:
             "largest_gap_nats": max((p.logp_gap_max for p in proofs), default=0.0),
             "undetectable": float(sum(p.result == "undetectable" for p in proofs)),
         }
+
+
+FINAL_HEAD = 20
+"""So many of its first tasks identify a final set."""
+
+
+def recipe_digest(recipe: Recipe) -> str:
+    """The settings of a recipe, whatever its seed."""
+    return content_id(recipe=recipe.model_dump(mode="json", exclude={"seed", "seeds"}))
+
+
+def final_digests(final: Sequence[Example]) -> dict[str, str]:
+    """The identity of each domain's final set: its beginning, which a smaller and a larger draw of it share."""
+    domains = sorted({example.task.domain for example in final})
+    own = {domain: [e for e in final if e.task.domain == domain] for domain in domains}
+    return {domain: split_digest(examples[:FINAL_HEAD]) for domain, examples in own.items()}
+
+
+def opened_before(domain: str, others: int) -> str:
+    """What a person should know about a final set that others have seen."""
+    recipes = "another recipe" if others == 1 else f"{others} other recipes"
+    return (
+        f"the final set of {domain} was opened on this machine before, by {recipes}: where settings were chosen "
+        "after looking at those numbers, these are no longer blind"
+    )
 
 
 def open_session(prepared: Prepared, folder: RunFolder, registry: Registry, *, cache: Path) -> Session:

@@ -279,6 +279,8 @@ async def _run_control(session: Session, grpo: StageState) -> None:
     seconds = progression.elapsed_s
     digest = await session.show_engine(progression.backend.policy, stage=CONTROL, step=0)
     best = progression.best
+    ref = CheckpointRef(str(path), digest, CONTROL, best[0] if best else 0, grpo.parent)
+    session.registry.add_checkpoint(ref, session.folder.run_id, {"dev_pass_rate": best[1]} if best else {})
     context.emit(events.StageFinished(CONTROL, seconds, digest))
     entry = StageState(
         CONTROL,

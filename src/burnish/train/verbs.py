@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from burnish.models.load import resolve_model
 from burnish.models.policy import Policy
 from burnish.observe.run_folder import RunFolder
 from burnish.observe.trajectories import TrajectoryReader
+from burnish.registry.registry import Registry
 from burnish.render.renderer import Extension, Renderer
 from burnish.render.tokenizer import load_tokenizer
 from burnish.rollout.driver import Driver
@@ -44,7 +45,7 @@ from burnish.train.pipeline import recipe_folder_of
 from burnish.train.prepare import Prepared, prepare
 from burnish.train.recipe import load_recipe
 from burnish.train.recipe_stages import GrpoStage
-from burnish.train.session import stage_name
+from burnish.train.session import final_digests, stage_name
 from burnish.verify.registry import get_verifier
 from burnish.verify.runner import verify_one
 
@@ -96,11 +97,29 @@ def _suite(prepared: Prepared, split: Split) -> Suite:
     return split_of(sets[split], split, "target")
 
 
+def _external_suite(prepared: Prepared, name: str) -> Suite:
+    if name in prepared.not_run:
+        fix = "set BURNISH_SHARED_DATA to the folder that holds bfcl/, and external.bfcl to auto or true"
+        raise ConfigError(f"{name} cannot be run: {prepared.not_run[name]}", where="--suite", fix=fix)
+    if name != "bfcl":
+        raise ConfigError(f"there is no suite {name!r}", where="--suite", fix="choose target or bfcl")
+    return split_of(prepared.external, Split.FINAL, name)
+
+
+def _count_opening(prepared: Prepared, split: Split, models: Sequence[str], verb: str) -> None:
+    """A look at the sealed set outside a run counts as much as one inside: later reports say so."""
+    if split is Split.FINAL:
+        registry = Registry()
+        for domain, digest in final_digests(prepared.sets.final).items():
+            registry.open_final_set(digest, domain=domain, by=verb, models=models)
+
+
 def evaluate(
     model: str,
     recipe: str | Path,
     *,
     split: str = "development",
+    suite: str = "target",
     overrides: Iterable[str] = (),
     num_samples: int = 1,
     keep: int = 0,
@@ -108,10 +127,17 @@ def evaluate(
 ) -> tuple[SuiteResult, tuple[Trajectory, ...]]:
     """Evaluate a model on one split of a recipe's tasks: greedy for one sample, else the recipe's sampling.
 
-    Raises: InputError for a wrong recipe, model or split.
+    `suite`: "target", or an external one by its name ("bfcl"), which has no splits.
+
+    Raises: InputError for a wrong recipe, model, split or suite.
     """
     bench = _bench(recipe, overrides, model)
     loaded = bench.prepared.recipe
+    if suite == "target":
+        chosen = _suite(bench.prepared, Split(split))
+        _count_opening(bench.prepared, chosen.split, [bench.digest], "burnish eval")
+    else:
+        chosen = _external_suite(bench.prepared, suite)
     greedy = Sampling(loaded.sampling.max_tokens, temperature=0.0)
     sampled = Sampling(
         loaded.sampling.max_tokens, loaded.sampling.temperature, loaded.sampling.top_p, loaded.sampling.top_k
@@ -120,7 +146,7 @@ def evaluate(
         bench.driver.on_done = lambda done, total: on_progress("evaluating", done, total)
     run = asyncio.run(
         bench.runner.run(
-            _suite(bench.prepared, Split(split)),
+            chosen,
             greedy if num_samples == 1 else sampled,
             model_digest=bench.digest,
             num_samples=num_samples,
@@ -147,6 +173,7 @@ def gate_checkpoints(
     bench = _bench(recipe, overrides, candidate)
     loaded, prepared = bench.prepared.recipe, bench.prepared
     suite = _suite(prepared, Split(split))
+    _count_opening(prepared, suite.split, [bench.digest], "burnish gate")
     greedy = Sampling(loaded.sampling.max_tokens, temperature=0.0)
     if on_progress is not None:
         bench.driver.on_done = lambda done, total: on_progress("evaluating", done, total)
