@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 @click.command("eval")
 @click.argument("model")
 @recipe_option
-@click.option("--split", default="development", show_default=True, help="development, gate or final (sealed: looks are counted, and reports say so).")
+@click.option(
+    "--split", default="development", show_default=True, help="development, gate or final (sealed: looks are counted)."
+)
 @click.option(
     "--suite",
     default="target",

@@ -357,9 +357,10 @@ class FastDecoder:
         self._prefixes.append(_Prefix(ids.copy(), kv))
         del self._prefixes[: -self._max_prefixes]
 
-    def _is_news(self, ids: NDArray[np.int32]) -> bool:
+    def _is_news(self, ids: NDArray[np.int32], num_tokens: int) -> bool:
+        """Whether at least so many tokens of this beginning are in no cached prefix."""
         known = self._best_prefix(np.append(ids, np.int32(-1)))
-        return len(ids) - (0 if known is None else len(known.ids)) >= self._min_prefix
+        return len(ids) - (0 if known is None else len(known.ids)) >= num_tokens
 
     @torch.no_grad()
     def admit(self, prompts: Sequence[NDArray[np.int32]], reserve: Sequence[int]) -> Tensor:
@@ -370,7 +371,7 @@ class FastDecoder:
         first = self.num_active
         beginnings = self._shared_beginnings([prompts[i] for i in tree_order(prompts)])
         for _, ids in beginnings:
-            if len(ids) >= HOLD_TOKENS and self._is_news(ids):
+            if self._is_news(ids, HOLD_TOKENS):
                 self._reserve(first + 1, len(ids))
                 self._forward_tree([_Piece(ids, np.arange(len(ids)))], [first])
                 self._keep_prefix(ids, first)
@@ -380,7 +381,7 @@ class FastDecoder:
         slots = [first + i for i in order]
         hidden = self._forward_tree(pieces, slots)
         for rank, ids in beginnings:
-            if pieces[rank].held is None and self._is_news(ids):
+            if pieces[rank].held is None and self._is_news(ids, self._min_prefix):
                 self._keep_prefix(ids, slots[rank])
         back = np.argsort(order)
         self._lengths = np.concatenate([self._lengths, np.array(own)[back]]).astype(np.int64)
@@ -439,7 +440,7 @@ class FastDecoder:
             q, k, v = self._project_qkv(layer, x, cos, sin)
             keys, values = self._keys[index], self._values[index]
             keys[rows, :, lengths], values[rows, :, lengths] = k, v
-            keys, values = keys[:b, :, :t].flatten(0, 1), values[:b, :, :t].flatten(0, 1)
+            keys, values = self._batched(keys[:b, :, :t]), self._batched(values[:b, :, :t])
             q = q.reshape(b * self.num_kv, groups, self.head_dim)
             weights = torch.baddbmm(bias, q, keys.transpose(1, 2), alpha=scale)
             if holders:
@@ -452,6 +453,14 @@ class FastDecoder:
             x = self._finish_layer(layer, x, attended.reshape(b, self.num_heads * self.head_dim))
         self._lengths = self._lengths + 1
         return self.project(x)
+
+    def _batched(self, x: Tensor) -> Tensor:
+        """[B, K, t, D], a part of the cache -> [B*K, t, D] as its products are fastest.
+
+        The library's bf16 product copies what has gaps, ten times slower than a copy beforehand; the fp32 one
+        reads it in place (128 slots, 160 positions, ms: bf16 3.9 -> 1.5, fp32 3.2 -> 4.5 if copied).
+        """
+        return (x.contiguous() if self.dtype == torch.bfloat16 else x).flatten(0, 1)
 
     def _holders(self) -> list[tuple[_Prefix, Tensor]]:
         """Every held beginning, and the slots that hold it [n]."""
