@@ -20,6 +20,7 @@ from burnish.evals.report_data import ReportData
 from burnish.observe import events
 from burnish.observe.events import EventRecord, read_events
 from burnish.observe.trajectories import TrajectoryReader
+from burnish.registry.records import RunStatus
 from burnish.registry.registry import Registry
 from burnish.train.pipeline import RunResult, dry_run, run
 from burnish.train.verbs import compare, rescore
@@ -196,6 +197,26 @@ def test_a_folder_takes_one_run(finished: tuple[RunResult, list[EventRecord]], t
     with pytest.raises(ResourceError, match="already holds a run"):
         run(RECIPE, overrides=[f"model.source={tiny_folder}"], out=result.folder)
     assert (result.folder / "events.jsonl").read_bytes() == before
+
+
+def test_a_crash_is_written_down_and_can_be_resumed(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def crash(*_: object) -> None:
+        raise ValueError("planted")
+
+    overrides = [f"model.source={tiny_folder}", "tasks.domains=['toy_domain:Toy']"]
+    with monkeypatch.context() as planted:
+        planted.setattr("burnish.train.pipeline._play", crash)
+        with pytest.raises(ValueError, match="planted"):
+            run(RECIPE, overrides=overrides, out=tmp_path / "run")
+    (record,) = Registry().runs()
+    assert (record.status, record.reason) == (RunStatus.FAILED, "ValueError: planted")
+    last = list(read_events(tmp_path / "run" / "events.jsonl").events)[-1]
+    assert isinstance(last, events.RunFailed)
+    assert (last.error, last.what) == ("ValueError", "ValueError: planted")
+    run(RECIPE, overrides=overrides, out=tmp_path / "run", resume=True)
+    assert Registry().runs()[0].status is RunStatus.FINISHED
 
 
 def test_hopeless_reinforcement_learning_is_refused(tmp_path: Path, tiny_folder: Path) -> None:

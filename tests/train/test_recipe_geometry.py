@@ -112,6 +112,6 @@ def test_dry_run_of_the_quick_start() -> None:
     geometry = derive_geometry(recipe)
     text = dry_run_text(recipe, geometry, estimate(geometry, RATES))
     assert "16 prompts x 8 samples -> 128 rollouts -> 6 micro-batches" in text
-    assert "144 rows (48 replayed) x 1 epoch in steps of 20 -> 7 steps" in text
+    assert "144 rows (48 replayed) x 2 epochs in steps of 20 -> 14 steps" in text
     assert "time   about" in text
     assert "memory about" in text

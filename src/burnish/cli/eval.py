@@ -20,13 +20,10 @@ if TYPE_CHECKING:
 @click.argument("model")
 @recipe_option
 @click.option(
-    "--split", default="development", show_default=True, help="development, gate or final (sealed: looks are counted)."
-)
-@click.option(
-    "--suite",
-    default="target",
+    "--split",
+    default="development",
     show_default=True,
-    help="target (the recipe's tasks) or bfcl (the external check; it has no splits).",
+    help="development, gate, final (sealed: looks are counted), or bfcl (the external check).",
 )
 @click.option(
     "--samples", default=1, show_default=True, type=click.IntRange(min=1), help="Replies a task; 1 is greedy."
@@ -38,7 +35,6 @@ def command(
     model: str,
     recipe: Path,
     split: str,
-    suite: str,
     samples: int,
     overrides: tuple[str, ...],
     out: Path | None,
@@ -58,7 +54,6 @@ def command(
             find_model(model),
             recipe,
             split=split,
-            suite=suite,
             overrides=overrides,
             num_samples=samples,
             on_progress=progress.report,

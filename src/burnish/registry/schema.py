@@ -40,8 +40,6 @@ from burnish.core.errors import ConfigError, IntegrityError, ResourceError
 from burnish.observe.disk import writing
 
 SCHEMA_VERSION = 2
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: lambda connection: OPENINGS.create(connection)}
-"""From version -> what turns its tables into those of the next version."""
 
 _BUSY_S = 30.0  # writes take milliseconds; this is for a machine that swaps
 _OPTION = "burnish_begin"
@@ -143,6 +141,10 @@ OPENINGS = Table(
     Column("created_utc", String, nullable=False),
     sqlite_autoincrement=True,
 )
+
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: OPENINGS.create}
+"""From version -> what turns its tables into those of the next version."""
 
 
 def default_path() -> Path:

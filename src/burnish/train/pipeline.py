@@ -169,6 +169,13 @@ def _run_one(
             folder.events.append(events.RunInterrupted("interrupted from the keyboard"))
             registry.finish_run(folder.run_id, RunStatus.INTERRUPTED, "interrupted from the keyboard")
             raise
+        except Exception as error:  # a fault in the code, ours or a user's: never a run that seems to go on
+            what = f"{type(error).__name__}: {error}"
+            folder.events.append(
+                events.RunFailed(type(error).__name__, what, "see the traceback", "mend it, then --resume")
+            )
+            registry.finish_run(folder.run_id, RunStatus.FAILED, what)
+            raise
 
 
 def _announce(session: Session, resume: bool) -> None:

@@ -51,6 +51,9 @@ from burnish.verify.runner import verify_one
 
 Progress = Callable[[str, int, int], None]
 
+EXTERNAL_SUITES = ("bfcl",)
+"""Public checks that `burnish eval --split NAME` runs by themselves; never trained on, no gate reads them."""
+
 
 @dataclass(slots=True)
 class _Bench:
@@ -82,27 +85,25 @@ def _bench(recipe: str | Path, overrides: Iterable[str], model: str) -> _Bench:
     return _Bench(prepared, engine, driver, runner, weights_digest(policy.sampler_state()))
 
 
-def _suite(prepared: Prepared, split: Split) -> Suite:
+def _suite(prepared: Prepared, name: str) -> Suite:
+    """One of the recipe's own sets, by the name of its split."""
     sets = {
         Split.DEVELOPMENT: prepared.sets.development,
         Split.GATE: prepared.sets.gate,
         Split.FINAL: prepared.sets.final,
     }
-    if split not in sets:
-        raise ConfigError(
-            f"the {split} split is not for evaluation",
-            where="--split",
-            fix="choose development, gate or final",
-        )
-    return split_of(sets[split], split, "target")
+    for split, examples in sets.items():
+        if name == split.value:
+            return split_of(examples, split, "target")
+    raise ConfigError(
+        f"there is no set {name!r} here", where="--split", fix="choose development, gate, final, or for eval also bfcl"
+    )
 
 
 def _external_suite(prepared: Prepared, name: str) -> Suite:
     if name in prepared.not_run:
         fix = "set BURNISH_SHARED_DATA to the folder that holds bfcl/, and external.bfcl to auto or true"
-        raise ConfigError(f"{name} cannot be run: {prepared.not_run[name]}", where="--suite", fix=fix)
-    if name != "bfcl":
-        raise ConfigError(f"there is no suite {name!r}", where="--suite", fix="choose target or bfcl")
+        raise ConfigError(f"{name} cannot be run: {prepared.not_run[name]}", where="--split", fix=fix)
     return split_of(prepared.external, Split.FINAL, name)
 
 
@@ -119,7 +120,6 @@ def evaluate(
     recipe: str | Path,
     *,
     split: str = "development",
-    suite: str = "target",
     overrides: Iterable[str] = (),
     num_samples: int = 1,
     keep: int = 0,
@@ -127,17 +127,17 @@ def evaluate(
 ) -> tuple[SuiteResult, tuple[Trajectory, ...]]:
     """Evaluate a model on one split of a recipe's tasks: greedy for one sample, else the recipe's sampling.
 
-    `suite`: "target", or an external one by its name ("bfcl"), which has no splits.
+    `split`: development, gate, final, or the name of an external suite ("bfcl").
 
-    Raises: InputError for a wrong recipe, model, split or suite.
+    Raises: InputError for a wrong recipe, model or split.
     """
     bench = _bench(recipe, overrides, model)
     loaded = bench.prepared.recipe
-    if suite == "target":
-        chosen = _suite(bench.prepared, Split(split))
-        _count_opening(bench.prepared, chosen.split, [bench.digest], "burnish eval")
+    if split in EXTERNAL_SUITES:
+        chosen = _external_suite(bench.prepared, split)
     else:
-        chosen = _external_suite(bench.prepared, suite)
+        chosen = _suite(bench.prepared, split)
+        _count_opening(bench.prepared, chosen.split, [bench.digest], "burnish eval")
     greedy = Sampling(loaded.sampling.max_tokens, temperature=0.0)
     sampled = Sampling(
         loaded.sampling.max_tokens, loaded.sampling.temperature, loaded.sampling.top_p, loaded.sampling.top_k
@@ -172,7 +172,7 @@ def gate_checkpoints(
     """
     bench = _bench(recipe, overrides, candidate)
     loaded, prepared = bench.prepared.recipe, bench.prepared
-    suite = _suite(prepared, Split(split))
+    suite = _suite(prepared, split)
     _count_opening(prepared, suite.split, [bench.digest], "burnish gate")
     greedy = Sampling(loaded.sampling.max_tokens, temperature=0.0)
     if on_progress is not None:
