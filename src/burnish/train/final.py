@@ -82,7 +82,8 @@ async def _evaluate(
 def _comparisons(session: Session, models: Sequence[ModelEntry]) -> list[LabelledComparison]:
     """Each stage against the base, the few-shot base, its parent, and RL against its control; pooled and by domain."""
     by_label = {model.label: model for model in models}
-    by_digest = {model.digest: model.label for model in models if model.prompt == "plain"}
+    # A stage that kept its parent has its digest: the name is the one that came first.
+    by_digest = {model.digest: model.label for model in reversed(models) if model.prompt == "plain"}
     config = session.prepared.recipe.gate_config()
     seed = session.prepared.recipe.seed
     wanted: list[tuple[str, str]] = []

@@ -7,6 +7,7 @@ Shuffling is a function of (seed, stage, epoch), so a step's rows follow from it
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,13 +26,29 @@ from burnish.train.recipe_stages import SftStage
 from burnish.train.replay import REPLAY_TOKENS, replay_sequences, rows_of_step
 from burnish.train.schedule import Schedule
 
+TICKS = 1000
+"""Parts of a wall-time budget that the learning rate tells apart."""
+
 
 @dataclass(frozen=True, slots=True)
-class SftLimits:
-    """Bounds that are not the recipe's: a control run gets the wall time of the stage it is held against."""
+class TimeBudget:
+    """Wall time in place of epochs: a control gets the seconds of the stage it is held against, warms up and
+    decays over them, and is evaluated as often."""
 
-    max_seconds: float | None = None
-    max_epochs: int | None = None
+    seconds: float
+    evaluations: int
+
+    def share(self, elapsed_s: float) -> float:
+        """Share of the time that is used, 0 to 1."""
+        return min(1.0, elapsed_s / self.seconds)
+
+    def tick(self, elapsed_s: float) -> int:
+        """The same, as a step of a schedule of `TICKS` steps."""
+        return min(TICKS - 1, int(TICKS * self.share(elapsed_s)))
+
+    def due(self, elapsed_s: float, evaluated: int) -> bool:
+        """Whether an evaluation is due after so many; the last one is due when the time is used up."""
+        return self.share(elapsed_s) * self.evaluations >= evaluated + 1
 
 
 def sft_sequences(examples: Sequence[Example], renderer: Renderer, *, max_tokens: int) -> list[TrainSequence]:
@@ -66,26 +83,28 @@ async def run_sft(
     name: str,
     backend: LocalBackend,
     *,
-    limits: SftLimits | None = None,
+    budget: TimeBudget | None = None,
 ) -> Progression:
-    """Train; the policy ends as the best point on the development set (or the last, without evaluations)."""
-    limits = limits or SftLimits()
+    """Train; the policy ends as the best point on the development set (or the last, without evaluations).
+
+    With a budget the stage lasts its seconds instead of `epochs`, and may keep its parent.
+    """
     sequences = sft_sequences(context.labelled, context.renderer, max_tokens=context.engine.decoder.max_context_tokens)
     sequences += await replay_sequences(context, backend, name, stage.replay_rows, Sampling(REPLAY_TOKENS))
     per_epoch = max(1, len(sequences) // stage.rows_per_step)
-    epochs = limits.max_epochs or stage.epochs
-    total = per_epoch * epochs
-    schedule = Schedule(stage.lr, total, warmup_steps=round(stage.warmup_frac * total), decay=stage.schedule)
+    total = per_epoch * stage.epochs
+    points = TICKS if budget else total
+    schedule = Schedule(stage.lr, points, warmup_steps=round(stage.warmup_frac * points), decay=stage.schedule)
     objective = SFT()
     progression = Progression(context, backend, name)
     start = progression.resume()
-    if limits.max_seconds is not None and start == 0:
-        await progression.consider(0)  # a control may keep its parent, as the stage it is held against may
-    for step in range(start, total):
+    if budget and start == 0:
+        await progression.consider(0)  # as the stage it is held against may
+    for step in itertools.count(start):
         started = time.monotonic()
         rows = [sequences[i] for i in rows_of_step(context.recipe.seed, name, step, per_epoch, len(sequences))]
         output = backend.forward_backward(rows, objective, step_denominators(rows))
-        lr = schedule.at(step)
+        lr = schedule.at(budget.tick(progression.elapsed_s) if budget else step)
         grad_norm = backend.optim_step(lr)
         seconds = time.monotonic() - started
         metrics = output.metrics | {
@@ -96,12 +115,19 @@ async def run_sft(
         }
         metrics |= {"tokens_trained": output.num_trained_tokens, "train_s": seconds, "step_s": seconds}
         context.emit(events.StepMetrics(name, step + 1, {k: float(v) for k, v in (metrics | context.memory()).items()}))
-        context.emit(events.Progress(name, "training", step + 1, total, "steps"))
-        every = stage.evaluate_every_steps
-        if every and ((step + 1) % every == 0 or step + 1 == total):
-            if await progression.consider(step + 1, patience=stage.patience):
-                break
-        if context.out_of_time() or (limits.max_seconds and progression.elapsed_s > limits.max_seconds):
+        if budget:
+            elapsed = progression.elapsed_s
+            context.emit(events.Progress(name, "training", round(elapsed), round(budget.seconds), "s"))
+            done = budget.share(elapsed) == 1.0
+            due, patience = done or budget.due(elapsed, len(progression.points) - 1), None
+        else:
+            context.emit(events.Progress(name, "training", step + 1, total, "steps"))
+            done = step + 1 == total
+            every, patience = stage.evaluate_every_steps, stage.patience
+            due = bool(every) and (done or (step + 1) % every == 0)
+        if due and await progression.consider(step + 1, patience=patience):
+            break
+        if done or context.out_of_time():
             break
         progression.save_if_due(step + 1)
     progression.take_best()

@@ -26,7 +26,7 @@ from burnish.train.geometry import FIRST_ROUND, SECOND_ROUND, SURVIVORS
 from burnish.train.grpo import describe_grpo, run_grpo
 from burnish.train.recipe_stages import GrpoStage, SftStage
 from burnish.train.session import Session, StageState, stage_name
-from burnish.train.sft import SftLimits, run_sft
+from burnish.train.sft import TimeBudget, run_sft
 
 CONTROL = "continued_sft"
 
@@ -175,7 +175,7 @@ async def _run_stage(session: Session, index: int) -> None:
 
 
 async def _train(
-    session: Session, stage: SftStage | GrpoStage, name: str, parent: Path, limits: SftLimits | None = None
+    session: Session, stage: SftStage | GrpoStage, name: str, parent: Path, budget: TimeBudget | None = None
 ) -> tuple[Progression, Path]:
     """Train from the parent; returns the evaluations (with the policy) and the candidate's folder."""
     context = session.context
@@ -187,7 +187,7 @@ async def _train(
         sampling=context.sampling if isinstance(stage, GrpoStage) else None,
     )
     if isinstance(stage, SftStage):
-        progression = await run_sft(context, stage, name, backend, limits=limits)
+        progression = await run_sft(context, stage, name, backend, budget=budget)
     else:
         reference = Policy.load(parent) if stage.kl_coefficient else None
         progression = await run_grpo(context, stage, name, backend, reference)
@@ -266,16 +266,15 @@ def _record(session: Session, name: str, digest: str, parent: str, decision: Gat
 
 
 async def _run_control(session: Session, grpo: StageState) -> None:
-    """Continued SFT from the RL stage's parent: same labels, same wall time, best development checkpoint."""
+    """Continued SFT from the RL stage's parent: same labels, same wall time, as many evaluations, the best counts.
+
+    The recipe's own learning rate, warm-up and decay, over that time.
+    """
     recipe, context = session.prepared.recipe, session.context
     sft = next(stage for stage in recipe.stages if isinstance(stage, SftStage))
-    every = sft.evaluate_every_steps or max(
-        1, recipe.tasks.train_labels * len(recipe.tasks.domains) // sft.rows_per_step
-    )
-    control = sft.model_copy(update={"evaluate_every_steps": every, "patience": 10_000, "warmup_frac": 0.0})
     context.emit(events.StageStarted(CONTROL, CONTROL, 0, grpo.parent))
-    limits = SftLimits(max_seconds=grpo.seconds, max_epochs=10_000)
-    progression, path = await _train(session, control, CONTROL, Path(grpo.parent_path), limits)
+    budget = TimeBudget(grpo.seconds, max(1, sum(step > 0 for step, _ in grpo.points)))
+    progression, path = await _train(session, sft, CONTROL, Path(grpo.parent_path), budget)
     seconds = progression.elapsed_s
     digest = await session.show_engine(progression.backend.policy, stage=CONTROL, step=0)
     best = progression.best
