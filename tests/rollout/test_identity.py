@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,17 @@ import pytest
 import torch
 
 from burnish.core.errors import PolicyMismatchError
-from burnish.models.policy import LoraSpec, Policy
+from burnish.models.policy import LoraSpec, Policy, merge_into
 from burnish.rollout.engine_local import LocalEngine
-from burnish.rollout.weights import MEAN_TOLERANCE, IdentityProof, IdentityProver, ProbePower, WeightUpdate
+from burnish.rollout.weights import (
+    MEAN_TOLERANCE,
+    NOISE_RATIO,
+    IdentityProof,
+    IdentityProver,
+    Logp,
+    ProbePower,
+    WeightUpdate,
+)
 from conftest import tiny_model
 from rollout_helpers import LetterTokenizer
 
@@ -28,7 +37,10 @@ def nudge(policy: Policy, size: float, seed: int = 0) -> None:
 
 
 def prove(prover: IdentityProver, engine: LocalEngine, policy: Policy, version: int) -> IdentityProof:
-    return asyncio.run(prover.prove(engine, policy.sampler_state(), policy.score(PROBES), version))
+    def reference() -> tuple[Logp, Logp]:
+        return policy.reference_scores(PROBES, engine.dtype, stream=engine.stream_dtype)
+
+    return asyncio.run(prover.prove(engine, policy.sampler_state(), policy.score(PROBES), version, reference))
 
 
 def sync(engine: LocalEngine, policy: Policy, version: int) -> None:
@@ -121,14 +133,77 @@ def test_bf16_sampler_within_its_own_tolerance() -> None:
     assert 0 < proof.gap_mean <= proof.gap <= proof.tolerance
 
 
-def test_in_bf16_the_mean_tells_another_function() -> None:
-    policy = Policy(tiny_model(), Path())
-    with torch.no_grad():  # a tiny model's logits are so flat that few functions differ by much
-        policy.head.mul_(5)
+def sharp(size: float, *, autocast: bool = True) -> Policy:
+    """A tiny model's logits are so flat that few functions differ by much."""
+    policy = Policy(tiny_model(), Path(), autocast=autocast)
+    with torch.no_grad():
+        policy.head.mul_(size)
+    return policy
+
+
+def bf16_engine(policy: Policy) -> LocalEngine:
     engine = LocalEngine(tiny_model(), LetterTokenizer(), dtype=torch.bfloat16)
     sync(engine, policy, 1)
+    return engine
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "lora"])
+def test_the_reference_is_what_the_rounded_weights_say_in_fp32(lora: LoraSpec | None) -> None:
+    policy = Policy(tiny_model(), Path(), lora=lora)
+    nudge(policy, 0.05)
+    plain = Policy(tiny_model(), Path())
+    merge_into(plain.model, {name: t.bfloat16().float() for name, t in policy.sampler_state().items()})
+    for found, expected in zip(policy.reference_scores(PROBES, torch.bfloat16)[0], plain.score(PROBES), strict=True):
+        np.testing.assert_allclose(found[1:], expected[1:], atol=1e-6)
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3_text", "qwen3_moe"])
+def test_in_bf16_a_true_pair_of_any_family_is_within_rounding(family: str, autocast: bool) -> None:
+    policy = Policy(tiny_model(family), Path(), autocast=autocast)
+    engine = LocalEngine(tiny_model(family), LetterTokenizer(), dtype=torch.bfloat16)
+    sync(engine, policy, 1)
+    assert 0.5 < prove(IdentityProver(PROBES, torch.bfloat16), engine, policy, 1).noise_ratio <= NOISE_RATIO
+
+
+@pytest.mark.parametrize("size", [5.0, 40.0])
+def test_in_bf16_rounding_is_no_fault_however_large_but_another_function_is(size: float) -> None:
+    """At size 40 the true gap is above any bound in nats that would still notice the fault at size 5."""
+    policy = sharp(size)
+    engine = bf16_engine(policy)
     true = prove(IdentityProver(PROBES, torch.bfloat16), engine, policy, 1)
-    engine.decoder.eps = 0.5  # type: ignore[attr-defined]
-    with pytest.raises(PolicyMismatchError, match="in the mean"):
+    assert true.noise_ratio <= NOISE_RATIO
+    assert (true.gap_mean > MEAN_TOLERANCE["bfloat16"]) == (size == 40)
+    engine.decoder.eps = 0.1  # type: ignore[attr-defined]
+    with pytest.raises(PolicyMismatchError, match="times as far"):
         prove(IdentityProver(PROBES, torch.bfloat16), engine, policy, 1)
-    assert true.gap_mean < MEAN_TOLERANCE["bfloat16"] / 3
+
+
+def test_in_bf16_the_reference_is_asked_at_first_and_where_the_gap_is_large() -> None:
+    policy = sharp(5)
+    engine = bf16_engine(policy)
+    prover = IdentityProver(PROBES, torch.bfloat16)
+    assert not math.isnan(prove(prover, engine, policy, 1).noise_ratio)
+    assert math.isnan(prove(prover, engine, policy, 1).noise_ratio)  # a small gap: not asked again
+    engine.decoder.eps = 0.5  # type: ignore[attr-defined]
+    with pytest.raises(PolicyMismatchError, match="times as far"):
+        prove(prover, engine, policy, 1)
+
+
+def test_in_bf16_a_trainer_that_computes_another_function_is_caught() -> None:
+    policy = sharp(5)
+    engine = bf16_engine(policy)
+    for module in policy.model.modules():
+        if hasattr(module, "variance_epsilon"):
+            module.variance_epsilon = 0.5
+    with pytest.raises(PolicyMismatchError, match="times as far"):
+        prove(IdentityProver(PROBES, torch.bfloat16), engine, policy, 1)
+
+
+def test_in_bf16_without_a_reference_the_mean_decides() -> None:
+    policy = sharp(5)
+    engine = bf16_engine(policy)
+    engine.decoder.eps = 0.5  # type: ignore[attr-defined]
+    prover = IdentityProver(PROBES, torch.bfloat16)
+    with pytest.raises(PolicyMismatchError, match="in the mean"):
+        asyncio.run(prover.prove(engine, policy.sampler_state(), policy.score(PROBES), 1))

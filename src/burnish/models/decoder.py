@@ -28,6 +28,7 @@ class Decoder(Protocol):
     continuous: bool
     max_context_tokens: int
     num_computed_tokens: int
+    stream_dtype: torch.dtype  # of the residual stream, norms and rotation
 
     @property
     def num_active(self) -> int: ...
@@ -52,7 +53,7 @@ class TransformersDecoder:
     continuous = False
 
     def __init__(self, model: Any, *, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+        self.dtype = self.stream_dtype = dtype
         self._model = type(model)(model.config).to(dtype).eval()
         self._model.requires_grad_(False)
         self.max_context_tokens = int(model.config.get_text_config().max_position_embeddings)

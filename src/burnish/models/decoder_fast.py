@@ -125,7 +125,7 @@ class FastDecoder:
             )
         self.dtype = dtype
         # As training under autocast does: products in bf16, the residual stream, norms and rotation in fp32.
-        self._stream = torch.float32 if dtype == torch.bfloat16 else dtype
+        self.stream_dtype = torch.float32 if dtype == torch.bfloat16 else dtype
         self.num_layers: int = config.num_hidden_layers
         self.num_heads: int = config.num_attention_heads
         self.num_kv: int = config.num_key_value_heads
@@ -227,7 +227,7 @@ class FastDecoder:
             size = -(-length // 256) * 256
             positions = torch.arange(size)[None]
             cos, sin = self._rotary(torch.zeros(1, dtype=torch.float32), positions)
-            self._cos, self._sin = cos[0].to(self._stream), sin[0].to(self._stream)
+            self._cos, self._sin = cos[0].to(self.stream_dtype), sin[0].to(self.stream_dtype)
 
     def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), self.eps).to(self.dtype)
@@ -268,7 +268,7 @@ class FastDecoder:
         positions = torch.from_numpy(np.concatenate(depths))
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
         tokens = torch.from_numpy(np.concatenate([p.fresh for p in pieces]).astype(np.int64))
-        x = self._embed[tokens].to(self._stream)
+        x = self._embed[tokens].to(self.stream_dtype)
         paths = [torch.from_numpy(p.path) for p in pieces]
         column = torch.cat(paths)
         slot = torch.from_numpy(np.repeat(slots or np.zeros(len(pieces), int), [len(p.path) for p in pieces]))
@@ -434,7 +434,7 @@ class FastDecoder:
         longest = max((len(prefix.ids) for prefix, _ in holders), default=0)
         before = torch.full((b, self.num_kv, groups, longest), float("-inf"), dtype=self.dtype)
         rows = torch.arange(b)
-        x = self._embed[tokens].to(self._stream)
+        x = self._embed[tokens].to(self.stream_dtype)
         scale = self.head_dim**-0.5
         for index, layer in enumerate(self._layers):
             q, k, v = self._project_qkv(layer, x, cos, sin)

@@ -140,6 +140,26 @@ class Policy:
                 out[member][1:] = logp.double().numpy()
         return out
 
+    def reference_scores(
+        self, sequences: Sequence[NDArray[np.int32]], dtype: torch.dtype, *, stream: torch.dtype = torch.float32
+    ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
+        """As `score`, twice, from the weights rounded to `dtype`: computed exactly (fp32), and with products in
+        `dtype` and the residual stream in `stream`, as a sampler of that dtype does. How far the second lies from the
+        first is what rounding alone does. Builds a second model for the time of the call."""
+        config = self.base.config
+        model = type(self.base)(config).float().eval().requires_grad_(False)
+        state = {name: tensor.to(dtype).float() for name, tensor in self.sampler_state().items()}
+        missing, unexpected = model.load_state_dict(state, strict=False)
+        model.tie_weights()
+        if unexpected or set(missing) - {"lm_head.weight"}:
+            raise RuntimeError(f"the reference model lacks {missing}, does not know {unexpected}")
+        exact = Policy(model, self.folder).score(sequences)
+        if stream == dtype:
+            model.to(dtype)
+        else:
+            model.lm_head.weight = torch.nn.Parameter(self.head.detach().to(dtype), requires_grad=False)
+        return exact, Policy(model, self.folder, autocast=stream != dtype).score(sequences)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Hidden states after the final norm [N, hidden] -> logits [N, V], at least float32."""
         logits = torch.nn.functional.linear(hidden.to(self.head.dtype), self.head)

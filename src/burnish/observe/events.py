@@ -146,7 +146,8 @@ class IdentityProof:
 
     `logp_gap_max`, `logp_gap_mean` and `tolerance` (of the largest gap) are nats on the probe set;
     `version_gap_max` is the smallest shift that the probe saw between this version and the one before.
-    `undetectable`: the probe cannot tell the two versions apart, and only the digest speaks.
+    `undetectable`: the probe cannot tell the two versions apart, and only the digest speaks. `noise_ratio`: how
+    far the farther side lies from the fp32 reference, in units of what rounding does; None where none was asked.
     """
 
     stage: str
@@ -158,6 +159,7 @@ class IdentityProof:
     result: Literal["proved", "undetectable", "mismatch"]
     version_gap_max: float = 0.0
     logp_gap_mean: float = 0.0
+    noise_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

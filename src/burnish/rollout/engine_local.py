@@ -88,6 +88,7 @@ class LocalEngine:
         keep_freed_memory()
         self.decoder: Decoder = make_decoder(model, dtype=dtype, max_slots=max_sequences)
         self.dtype = dtype
+        self.stream_dtype = self.decoder.stream_dtype
         self.version = version
         self.tokens_sampled = 0
         self.busy_s = 0.0

@@ -94,7 +94,15 @@ class Context:
         state: Mapping[str, Tensor] = policy.sampler_state()
         self.version += 1
         await self.engine.load_weights(WeightUpdate(state, self.version))
-        proof = await self.prover.prove(self.engine, state, policy.score(self.prover.probes), self.version)
+        proof = await self.prover.prove(
+            self.engine,
+            state,
+            policy.score(self.prover.probes),
+            self.version,
+            reference=lambda: policy.reference_scores(
+                self.prover.probes, self.engine.dtype, stream=self.engine.stream_dtype
+            ),
+        )
         self.seconds["sync"] = self.seconds.get("sync", 0.0) + time.monotonic() - began
         self.emit(
             events.IdentityProof(
@@ -107,6 +115,7 @@ class Context:
                 result="undetectable" if proof.power is ProbePower.UNDETECTABLE else "proved",
                 version_gap_max=0.0 if math.isnan(proof.signal) else proof.signal,
                 logp_gap_mean=proof.gap_mean,
+                noise_ratio=None if math.isnan(proof.noise_ratio) else proof.noise_ratio,
             )
         )
 
