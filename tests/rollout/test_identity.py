@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,13 @@ import pytest
 import torch
 
 from burnish.core.errors import PolicyMismatchError
-from burnish.models.policy import LoraSpec, Policy, merge_into
+from burnish.models.policy import LoraSpec, Policy, ReferenceScores, merge_into
 from burnish.rollout.engine_local import LocalEngine
 from burnish.rollout.weights import (
     MEAN_TOLERANCE,
     NOISE_RATIO,
     IdentityProof,
     IdentityProver,
-    Logp,
     ProbePower,
     WeightUpdate,
 )
@@ -37,7 +37,7 @@ def nudge(policy: Policy, size: float, seed: int = 0) -> None:
 
 
 def prove(prover: IdentityProver, engine: LocalEngine, policy: Policy, version: int) -> IdentityProof:
-    def reference() -> tuple[Logp, Logp]:
+    def reference() -> ReferenceScores:
         return policy.reference_scores(PROBES, engine.dtype, stream=engine.stream_dtype)
 
     return asyncio.run(prover.prove(engine, policy.sampler_state(), policy.score(PROBES), version, reference))
@@ -153,8 +153,10 @@ def test_the_reference_is_what_the_rounded_weights_say_in_fp32(lora: LoraSpec | 
     nudge(policy, 0.05)
     plain = Policy(tiny_model(), Path())
     merge_into(plain.model, {name: t.bfloat16().float() for name, t in policy.sampler_state().items()})
-    for found, expected in zip(policy.reference_scores(PROBES, torch.bfloat16)[0], plain.score(PROBES), strict=True):
-        np.testing.assert_allclose(found[1:], expected[1:], atol=1e-6)
+    true = policy.reference_scores(PROBES, torch.bfloat16)
+    for found, expected in ((true.exact, plain.score(PROBES)), (true.own, policy.score(PROBES))):
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one[1:], other[1:], atol=1e-6)
 
 
 @pytest.mark.parametrize("autocast", [True, False])
@@ -177,6 +179,22 @@ def test_in_bf16_rounding_is_no_fault_however_large_but_another_function_is(size
     engine.decoder.eps = 0.1  # type: ignore[attr-defined]
     with pytest.raises(PolicyMismatchError, match="times as far"):
         prove(IdentityProver(PROBES, torch.bfloat16), engine, policy, 1)
+
+
+def test_in_bf16_each_side_is_held_against_its_own_weights() -> None:
+    """What rounding the weights does is no fault of a trainer that does not round them, however far it moves them."""
+    policy = sharp(5)
+    engine = bf16_engine(policy)
+    true = policy.reference_scores(PROBES, torch.bfloat16)
+    moved = [values + 0.3 for values in true.own]
+
+    def held_against(reference: ReferenceScores) -> IdentityProof:
+        prover = IdentityProver(PROBES, torch.bfloat16)
+        return asyncio.run(prover.prove(engine, policy.sampler_state(), moved, 1, lambda: reference))
+
+    assert held_against(replace(true, own=moved)).noise_ratio <= NOISE_RATIO
+    with pytest.raises(PolicyMismatchError, match="times as far"):
+        held_against(true)
 
 
 def test_in_bf16_the_reference_is_asked_at_first_and_where_the_gap_is_large() -> None:

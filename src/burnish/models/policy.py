@@ -42,6 +42,20 @@ class LoraSpec:
     target_modules: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ReferenceScores:
+    """Log-probabilities of sequences, [T] each, first entry NaN, by transformers: `own` from the weights as they are
+    and `exact` from the rounded ones, both in fp32; `rounded` from these with the sampler's products and stream.
+
+    `rounded` against `exact` is what rounding does to a sampler, against `own` what it does to a trainer, which rounds
+    weights only as it computes.
+    """
+
+    own: list[NDArray[np.float64]]
+    exact: list[NDArray[np.float64]]
+    rounded: list[NDArray[np.float64]]
+
+
 class Policy:
     """A causal model with its folder of origin, and optionally LoRA.
 
@@ -142,23 +156,28 @@ class Policy:
 
     def reference_scores(
         self, sequences: Sequence[NDArray[np.int32]], dtype: torch.dtype, *, stream: torch.dtype = torch.float32
-    ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
-        """As `score`, twice, from the weights rounded to `dtype`: computed exactly (fp32), and with products in
-        `dtype` and the residual stream in `stream`, as a sampler of that dtype does. How far the second lies from the
-        first is what rounding alone does. Builds a second model for the time of the call."""
-        config = self.base.config
-        model = type(self.base)(config).float().eval().requires_grad_(False)
-        state = {name: tensor.to(dtype).float() for name, tensor in self.sampler_state().items()}
-        missing, unexpected = model.load_state_dict(state, strict=False)
-        model.tie_weights()
-        if unexpected or set(missing) - {"lm_head.weight"}:
-            raise RuntimeError(f"the reference model lacks {missing}, does not know {unexpected}")
+    ) -> ReferenceScores:
+        """As `score`, by a model of its own, built for the time of the call: of the weights as they are, and rounded to
+        `dtype` with the residual stream in `stream`, as a sampler of that dtype computes."""
+        model = type(self.base)(self.base.config).float().eval().requires_grad_(False)
+        state = self.sampler_state()
+
+        def load(dtype: torch.dtype) -> None:
+            found = {name: tensor.to(dtype).float() for name, tensor in state.items()}
+            missing, unexpected = model.load_state_dict(found, strict=False)
+            model.tie_weights()
+            if unexpected or set(missing) - {"lm_head.weight"}:
+                raise RuntimeError(f"the reference model lacks {missing}, does not know {unexpected}")
+
+        load(torch.float32)
+        own = Policy(model, self.folder).score(sequences)
+        load(dtype)
         exact = Policy(model, self.folder).score(sequences)
         if stream == dtype:
             model.to(dtype)
         else:
             model.lm_head.weight = torch.nn.Parameter(self.head.detach().to(dtype), requires_grad=False)
-        return exact, Policy(model, self.folder, autocast=stream != dtype).score(sequences)
+        return ReferenceScores(own, exact, Policy(model, self.folder, autocast=stream != dtype).score(sequences))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Hidden states after the final norm [N, hidden] -> logits [N, V], at least float32."""

@@ -6,8 +6,9 @@ on fixed probes. The probes count only where they can tell version v from v-1; w
 small for that they say "undetectable", and the run goes on only because the digests match.
 
 How far two true computations in bf16 lie apart depends on the weights, so no bound in nats separates rounding
-from a fault. There a third computation is the judge: the same rounded weights through the transformers model, in
-fp32 and in bf16. Either side may lie as far from the first as the second does, times `NOISE_RATIO`.
+from a fault. There a third computation is the judge: the same weights through the transformers model, in fp32 and
+in bf16. Each side may lie as far from fp32 with its own weights (the sampler's are rounded, the trainer's are not)
+as transformers' bf16 does, times `NOISE_RATIO`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from burnish.core.errors import PolicyMismatchError
 from burnish.models.digest import weights_digest
+from burnish.models.policy import ReferenceScores
 
 PROBE_TOLERANCE: dict[str, float] = {"float64": 1e-8, "float32": 1e-3, "bfloat16": 2.0}
 MEAN_TOLERANCE: dict[str, float] = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.1}
@@ -44,10 +46,6 @@ of size 30 (2 ** -24 * 32 = 2e-6 in fp32, 2 ** -9 * 32 = 6e-2 in bf16, which ave
 
 
 _ANOTHER_FUNCTION = "run `burnish doctor`; the engine computes another function than the trainer"
-
-
-Logp = Sequence[NDArray[np.float64]]
-"""Log-probabilities of probes, [T] each, first entry NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +79,8 @@ class ProbePower(StrEnum):
 class IdentityProof:
     """What was compared at one sync. `gap`, `gap_mean`: largest and mean difference between sampler and trainer, in
     nats; `signal`: largest difference between trainer now and trainer at the previous version, NaN at first;
-    `noise_ratio`: mean distance from the exact reference, of whichever side is farther, in units of what
-    rounding alone does; NaN where none was asked."""
+    `noise_ratio`: mean distance from fp32, in units of what rounding alone does, of whichever side has more; NaN
+    where no reference was asked."""
 
     version: int
     digest_trainer: str
@@ -117,14 +115,13 @@ class IdentityProver:
         trainer_tensors: Mapping[str, Tensor],
         trainer_logp: Sequence[NDArray[np.float64]],
         version: int,
-        reference: Callable[[], tuple[Logp, Logp]] | None = None,
+        reference: Callable[[], ReferenceScores] | None = None,
     ) -> IdentityProof:
         """Compare once after a sync.
 
         `trainer_logp`: the trainer's own log-probabilities of the probes, [T] each, first entry NaN; `reference`:
-        the same from the sampler's rounded weights, exactly and with the sampler's rounding (see
-        `Policy.reference_scores`); called in bf16 at the first sync and wherever the mean gap is above its bound.
-        Without it that bound alone decides.
+        the same by transformers (see `Policy.reference_scores`); called in bf16 at the first sync and wherever the
+        mean gap is above its bound. Without it that bound alone decides.
 
         Raises: PolicyMismatchError on a wrong version, dtype, digest or log-probability.
         """
@@ -145,9 +142,10 @@ class IdentityProver:
         noise_ratio = float("nan")
         above = not float(gaps.mean()) <= MEAN_TOLERANCE[dtype]
         if reference is not None and engine.dtype == torch.bfloat16 and (above or self._previous is None):
-            exact, rounded = reference()
-            farther = max(_gaps(side, exact).mean() for side in (sampler_logp, trainer_logp))
-            noise_ratio = float(farther / _gaps(rounded, exact).mean())
+            true = reference()
+            sampler = _gaps(sampler_logp, true.exact).mean() / _gaps(true.rounded, true.exact).mean()
+            trainer = _gaps(trainer_logp, true.own).mean() / _gaps(true.rounded, true.own).mean()
+            noise_ratio = float(np.maximum(sampler, trainer))  # NaN stays NaN
         signal = float("nan") if self._previous is None else float(_gaps(self._previous, trainer_logp).max())
         power = ProbePower.FIRST
         if self._previous is not None:
@@ -180,7 +178,7 @@ class IdentityProver:
         if not math.isnan(proof.noise_ratio):
             if not (proof.noise_ratio <= NOISE_RATIO and proof.gap <= proof.tolerance):
                 raise PolicyMismatchError(
-                    f"same weights, but sampler or trainer lies {proof.noise_ratio:.3g} times as far from their fp32 "
+                    f"same weights, but sampler or trainer lies {proof.noise_ratio:.3g} times as far from its fp32 "
                     f"log-probabilities as rounding explains (allowed: {NOISE_RATIO:g}), and {proof.gap:.3g} nats from "
                     f"the trainer at most (allowed: {proof.tolerance:g})",
                     where=where,
