@@ -19,7 +19,7 @@ from burnish.core.codec import decode, encode
 from burnish.core.gold import Gold
 from burnish.core.outcomes import OUTCOME_TABLE, Outcome
 from burnish.core.protocols import Sampling
-from burnish.core.types import Task, Trajectory
+from burnish.core.types import Task, Trajectory, content_id
 from burnish.domains.guards import guard_examples, held_out_passages
 from burnish.evals.guards import DEFAULT_GUARDS, GuardResult, GuardSpec, guard_result
 from burnish.observe.disk import atomic_write
@@ -79,7 +79,31 @@ class GuardRunner:
         return (*self._names, *(suite.spec.name for suite in self._user))
 
     def _path(self, name: str, model_digest: str) -> Path | None:
-        return None if self._cache is None else self._cache / f"guard-{name}-{model_digest}.json"
+        """Where the values of a guard under a model are kept; the name holds all that decides them."""
+        if self._cache is None:
+            return None
+        engine = self._driver.engine.capabilities()
+        items, max_tokens = self._asked(name)
+        verifiers = sorted({task.verifier for task, _ in items})
+        key = content_id(
+            items=[(task, gold.digest) for task, gold in items],
+            passages=held_out_passages() if name == PERPLEXITY else {},
+            max_tokens=max_tokens,
+            model=model_digest,
+            engine=f"{engine.name}/{engine.dtype}",
+            rendering=self._driver.renderer.describe(),
+            verifiers=[f"{verifier}@{self._driver.verifier(verifier).version}" for verifier in verifiers],
+        )
+        return self._cache / f"guard-{name}-{key}.json"
+
+    def _asked(self, name: str) -> tuple[Sequence[tuple[Task, Gold]], int]:
+        """A guard's tasks and how many tokens a reply may have; none for the perplexity of texts."""
+        for suite in self._user:
+            if suite.spec.name == name:
+                return suite.items, suite.max_tokens
+        if name == PERPLEXITY:
+            return (), 0
+        return tuple((example.task, example.gold) for example in guard_examples(name)), MAX_TOKENS[name]
 
     def has(self, model_digest: str) -> bool:
         """Whether the cache holds every guard of a model."""
@@ -113,11 +137,8 @@ class GuardRunner:
             atomic_write(path, json.dumps(encode(values)).encode("utf-8"))
 
     async def _measure_one(self, name: str) -> GuardValues:
-        for suite in self._user:
-            if suite.spec.name == name:
-                return await self._replies(name, suite.items, suite.max_tokens)
-        items = tuple((example.task, example.gold) for example in guard_examples(name))
-        return await self._replies(name, items, MAX_TOKENS[name])
+        items, max_tokens = self._asked(name)
+        return await self._replies(name, items, max_tokens)
 
     async def _perplexity(self) -> GuardValues:
         passages = held_out_passages()
