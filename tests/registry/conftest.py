@@ -33,14 +33,16 @@ class World:
         self.register_run(run_id, path)
         return path
 
-    def register_run(self, run_id: str, path: Path, config_digest: str = "c0") -> None:
+    def register_run(
+        self, run_id: str, path: Path, config_digest: str = "c0", data: str = "d0", code: str = "git:abc"
+    ) -> None:
         self.registry.add_run(
             run_id,
             name=f"demo {run_id}",
             folder=path,
             config_digest=config_digest,
-            code_digest="git:abc",
-            data_digests={"train": "d0"},
+            code_digest=code,
+            data_digests={"train": data},
             seed=1,
             base_model="smol",
         )

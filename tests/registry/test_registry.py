@@ -70,6 +70,22 @@ def test_a_run_id_with_another_config_is_refused(world: World) -> None:
         world.register_run("r1", path, config_digest="c1")
 
 
+def test_a_run_goes_on_with_the_data_it_began_with(world: World) -> None:
+    path = world.run("r1")
+    with pytest.raises(ConfigError, match="begun with other train tasks") as caught:
+        world.register_run("r1", path, data="d1")
+    assert "start a new run" in caught.value.fix
+    assert world.registry.run("r1").data_digests == {"train": "d0"}
+
+
+def test_the_code_that_a_run_was_last_worked_on_with_is_known(world: World) -> None:
+    assert world.registry.code_of("r1") == ""
+    path = world.run("r1")
+    assert world.registry.code_of("r1") == "git:abc"
+    world.register_run("r1", path, code="git:def")
+    assert world.registry.code_of("r1") == "git:def"
+
+
 def test_checkpoints_follow_a_run_folder_that_moved(world: World) -> None:
     path = world.run("r1")
     digest = world.checkpoint("r1", "a")

@@ -86,7 +86,7 @@ class Registry:
     ) -> RunRecord:
         """Registers a run as running. A resumed run says the same again, from wherever its folder now lies.
 
-        Raises: ConfigError where this id belongs to a run with another config.
+        Raises: ConfigError where this id belongs to a run with another config, or with other data.
         """
         moving = {"folder": str(Path(folder).absolute()), "code_digest": code_digest}
         moving |= {"status": RunStatus.RUNNING.value, "reason": ""}
@@ -101,6 +101,13 @@ class Registry:
                     f"run {run_id} is registered with another config ({known.config_digest[:12]})",
                     where=str(self.path),
                     fix="start a new run; a config does not change between start and resume",
+                )
+            elif changed := sorted(n for n, d in data_digests.items() if known.data_digests.get(n) != d):
+                raise ConfigError(
+                    f"run {run_id} was begun with other {', '.join(changed)} tasks: its files, or the code that draws "
+                    "them, changed since",
+                    where=str(folder),
+                    fix="put the old data or code back and resume, or start a new run",
                 )
             else:
                 connection.execute(update(RUNS).where(RUNS.c.run_id == run_id).values(**moving, finished_utc=None))
@@ -300,6 +307,12 @@ class Registry:
         """
         with self.transaction(write=False) as connection:
             return run_record(run_row(connection, self.path, run_id))
+
+    def code_of(self, run_id: str) -> str:
+        """The code digest that a run was last worked on with; "" for a run that is not registered."""
+        with self.transaction(write=False) as connection:
+            found = connection.execute(select(RUNS.c.code_digest).where(RUNS.c.run_id == run_id)).scalar()
+            return str(found or "")
 
     def runs(
         self, *, name: str | None = None, status: RunStatus | None = None, base_model: str | None = None
