@@ -181,6 +181,16 @@ def test_keys_without_effect_are_refused(minimal: Path, overrides: list[str], ke
             "guards[1] names 'response_length' a second time",
             "once",
         ),
+        (
+            ["sampling.top_p=0.9", "stages.1.kl_coefficient=0.1"],
+            "stages[1].kl_coefficient=0.1 compares whole distributions",
+            "sampling.top_p to 1 and sampling.top_k to 0, or kl_coefficient to 0",
+        ),
+        (
+            ["sampling.top_k=40", "stages.1.replay_rows=8"],
+            "stages[1].replay_rows=8 compares whole distributions",
+            "replay_rows to 0",
+        ),
         (["seeds=[1, 1]"], "seeds=[1, 1] are not different numbers from 0", "once"),
         (
             ["control=continued_sft", "stages=[{kind: sft, lr: 1e-5}]"],

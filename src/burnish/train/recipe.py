@@ -6,7 +6,7 @@ out sizes that follow from the keys (`train.geometry`) and everything that needs
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -295,6 +295,8 @@ class Recipe(Config):
                 f"{{path}}=0 makes all replies of a group equal, and stages[{at}] learns from differences",
                 "set temperature to 1.0",
             )
+        if self.sampling.top_p < 1 or self.sampling.top_k > 0:
+            self._check_filtered(stages=self.stages)
         if self.control is not None and ("grpo" not in kinds or "sft" not in kinds[: kinds.index("grpo")]):
             raise problem(
                 "control",
@@ -308,6 +310,20 @@ class Recipe(Config):
                 "give each seed once",
             )
         return self
+
+    def _check_filtered(self, stages: Sequence[Stage]) -> None:
+        """A filtered sampler has no log-probability for the tokens that it leaves out."""
+        for at, stage in enumerate(stages):
+            if not isinstance(stage, GrpoStage):
+                continue
+            for key in ("kl_coefficient", "entropy_coefficient", "replay_rows"):
+                if getattr(stage, key):
+                    raise problem(
+                        f"stages.{at}.{key}",
+                        f"{{path}}={getattr(stage, key)} compares whole distributions, and sampling.top_p or top_k "
+                        "cuts them",
+                        f"set sampling.top_p to 1 and sampling.top_k to 0, or {key} to 0",
+                    )
 
     @model_validator(mode="after")
     def _check_guards(self) -> Self:
