@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from burnish.core.errors import DataError, IntegrityError, ResourceError
 from burnish.train import checkpoint as module
 from burnish.train.checkpoint import (
+    drop_after,
     latest_checkpoint,
     latest_good,
     load_checkpoint,
@@ -242,6 +243,42 @@ def test_everything_is_synced_before_it_counts(tmp_path: Path, monkeypatch: pyte
 
 
 # --- changed bytes ---
+
+
+def saved(folder: Path, *steps: int) -> None:
+    for step in steps:
+        save_checkpoint(folder, step, **state(step), keep=len(steps))
+
+
+def test_going_back_drops_what_came_later(tmp_path: Path) -> None:
+    saved(tmp_path, 2, 4, 6, 8)
+    drop_after(tmp_path, 5)
+    assert same(load_latest(tmp_path), 4)
+    saved(tmp_path, 6)  # what was dropped can be made again
+    assert same(load_latest(tmp_path), 6)
+    drop_after(tmp_path, 6)
+    assert same(load_latest(tmp_path), 6)
+    drop_after(tmp_path, -1)
+    assert latest_checkpoint(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+    drop_after(tmp_path / "never", 3)
+
+
+def test_going_back_is_mended_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for victim in ("os.rename", "os.replace", "shutil.rmtree"):
+        folder = tmp_path / victim
+        saved(folder, 2, 4, 6)
+        with monkeypatch.context() as planted:
+            planted.setattr(f"burnish.train.checkpoint.{victim}", killed)
+            with pytest.raises(KeyboardInterrupt):
+                drop_after(folder, 3)
+        drop_after(folder, 3)
+        assert same(load_latest(folder), 2)
+        saved(folder, 4)
+        assert same(load_latest(folder), 4)
 
 
 def test_every_flipped_byte_is_found(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
     checkpoints/<stage>/best/     weights of the best point on the development set so far
     checkpoints/<stage>/state/    weights, optimiser and counters of the last saved step
 
-Both are written by `train.checkpoint`, so a kill at any point leaves a whole one. A tie between two points
+Both are written by `train.checkpoint`, so a kill at any point leaves a whole one. Best weights stay until a later
+state is saved, so that the best of the points that a resume goes back to is there. A tie between two points
 keeps the earlier, which trained less.
 """
 
@@ -16,9 +17,10 @@ from pathlib import Path
 
 import torch
 
+from burnish.core.errors import IntegrityError
 from burnish.observe import events
 from burnish.train.backend import LocalBackend
-from burnish.train.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from burnish.train.checkpoint import drop_after, latest_checkpoint, load_checkpoint, save_checkpoint
 from burnish.train.context import Context
 
 SAVE_EVERY_S = 300.0
@@ -35,6 +37,7 @@ class Progression:
     stage: str
     points: list[tuple[int, float]] = field(default_factory=list)
     _before_s: float = 0.0
+    _bests_since_save: int = 0
     _began_s: float = field(default_factory=time.monotonic)
     _saved_s: float = field(default_factory=time.monotonic)
 
@@ -60,10 +63,13 @@ class Progression:
         """
         path = latest_checkpoint(self.folder / "state") if (self.folder / "state").is_dir() else None
         if path is None:
+            drop_after(self.folder / "best", -1)
             return 0
         step, trainer = self.backend.load_state(str(path))
         self.points = [(int(s), float(rate)) for s, rate in trainer["points"]]
         self._before_s = float(trainer["elapsed_s"])
+        self.context.earlier_s += self._before_s
+        drop_after(self.folder / "best", step)
         self.context.emit(events.Resumed(self.stage, step))
         return step
 
@@ -79,6 +85,7 @@ class Progression:
             str(self.folder / "state"), step=step, trainer={"points": points, "elapsed_s": self.elapsed_s}
         )
         self._saved_s = time.monotonic()
+        self._bests_since_save = 0
 
     async def consider(self, step: int, *, patience: int | None = None) -> bool:
         """Evaluate now; True where `patience` evaluations in a row brought nothing better."""
@@ -87,7 +94,9 @@ class Progression:
         self.points.append((step, rate))
         if before is None or rate > before[1]:
             weights = {name: p.detach() for name, p in self.backend.policy.trainable()}
-            save_checkpoint(self.folder / "best", step, model=weights, optimizer=None, trainer={}, keep=1)
+            keep = 2 + self._bests_since_save if (self.folder / "state").is_dir() else 1
+            save_checkpoint(self.folder / "best", step, model=weights, optimizer=None, trainer={}, keep=keep)
+            self._bests_since_save += 1
         best = self.best
         assert best is not None
         since = sum(1 for s, _ in self.points if s > best[0])
@@ -99,12 +108,19 @@ class Progression:
         if self.best is None:
             return
         path = latest_checkpoint(self.folder / "best")
-        assert path is not None
-        weights = load_checkpoint(path).model
+        found = load_checkpoint(path) if path is not None else None
+        if found is None or found.step != self.best[0]:
+            raise IntegrityError(
+                f"the best point was step {self.best[0]}, kept is {'none' if found is None else f'step {found.step}'}",
+                where=str(self.folder / "best"),
+                fix="remove the stage's folder and resume: the stage runs again",
+            )
+        weights = found.model
         for name, parameter in self.backend.policy.trainable():
             parameter.copy_(weights[name])
 
-    def clear(self) -> None:
-        """Remove what only a resume needs; the candidate is kept beside it."""
-        for name in ("state", "best"):
-            shutil.rmtree(self.folder / name, ignore_errors=True)
+
+def clear_stage(folder: Path) -> None:
+    """Remove from a finished stage's folder what only a resume needs; the candidate is kept beside it."""
+    for name in ("state", "best"):
+        shutil.rmtree(folder / name, ignore_errors=True)

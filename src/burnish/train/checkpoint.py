@@ -185,9 +185,37 @@ def _remove_leftovers(folder: Path) -> None:
 def _retire(folder: Path, current: Path, keep: int) -> None:
     """Remove all but the newest; renamed first, so that half of one is never taken for a checkpoint."""
     for path in _checkpoints(folder, current)[keep:]:
-        doomed = folder / (_TEMPORARY + path.name)
-        os.rename(path, doomed)
-        shutil.rmtree(doomed)
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    doomed = path.parent / (_TEMPORARY + path.name)
+    os.rename(path, doomed)
+    shutil.rmtree(doomed)
+
+
+def _step_of(path: Path) -> int:
+    match = _NAME.fullmatch(path.name)
+    assert match is not None  # `_checkpoints` lists no others
+    return int(match[1])
+
+
+def drop_after(folder: Path, step: int) -> None:
+    """Remove the checkpoints after a step and point `LATEST` at the newest that is left, if any.
+
+    For training that goes on from `step`: what it once made later, it makes again. Does not read `LATEST`, so that
+    a kill in here is mended by calling it again.
+    """
+    found = _checkpoints(folder)
+    kept = [path for path in found if _step_of(path) <= step]
+    if kept:
+        _write(folder / (_TEMPORARY + LATEST), f"{kept[0].name} {_sha256(kept[0] / MANIFEST)}\n")
+        os.replace(folder / (_TEMPORARY + LATEST), folder / LATEST)
+    else:
+        (folder / LATEST).unlink(missing_ok=True)
+    for path in found:
+        if path not in kept:
+            _remove(path)
 
 
 # --- load ---
