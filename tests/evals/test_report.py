@@ -226,19 +226,36 @@ def test_the_page_begins_with_the_decision(page: Page, rejected: ReportData) -> 
     assert (
         said.index("Nothing was promoted") < said.index("The base model stays") < said.index("The gate rejected sft.")
     )
+    assert said.index("The gate rejected sft.") < said.index("No gate ran on grpo. The policy almost never succeeds")
     assert "Released:" not in said
+
+
+def test_a_stage_that_reached_no_gate_is_not_covered_by_an_earlier_one(promoted: ReportData) -> None:
+    """RL kept its parent after SFT was promoted: released is SFT's, and the page says what became of RL."""
+    idle = replace(
+        promoted.stages[1], digest=promoted.stages[1].parent, promoted=False, gate=None, reason="the parent was kept"
+    )
+    data = replace(
+        promoted, stages=(promoted.stages[0], idle, promoted.stages[2]), promoted_label="sft",
+        decision=Decision.INCONCLUSIVE, reasons=("the parent was kept",),
+    )  # fmt: skip
+    lines = text_summary(data).splitlines()
+    assert lines[0] == "Promoted: sft. Not promoted: grpo"
+    assert lines.index("  No gate ran on grpo.") + 1 == lines.index("  The parent was kept.")
+    assert not any("gate" in line and "sft" in line for line in lines)
 
 
 def test_a_kept_earlier_stage_is_released_and_the_last_one_named(promoted: ReportData, rejected: ReportData) -> None:
     failed = replace(promoted.stages[1], promoted=False, gate=rejected.stages[0].gate)
     data = replace(
         promoted, stages=(promoted.stages[0], failed), promoted_label="sft", decision=Decision.REJECT,
-        reasons=("worse than the parent",),
+        reasons=failed.gate.reasons if failed.gate else (),
     )  # fmt: skip
     first, *rest = text_summary(data).splitlines()
     assert first == "Promoted: sft. Not promoted: grpo"
     assert any(line.startswith("  Released: sft, weights") for line in rest)
-    assert "  Worse than the parent." in rest
+    assert "  The gate rejected grpo." in rest
+    assert any(f"  {said[:1].upper()}{said[1:]}." in rest for said in data.reasons)
 
 
 def test_nothing_ran_says_so() -> None:

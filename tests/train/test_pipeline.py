@@ -219,6 +219,58 @@ def test_a_crash_is_written_down_and_can_be_resumed(
     assert Registry().runs()[0].status is RunStatus.FINISHED
 
 
+def test_a_candidate_killed_in_its_gate_is_judged_and_not_trained_again(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def crash(*_: object) -> None:
+        raise ValueError("planted")
+
+    overrides = [f"model.source={tiny_folder}", "tasks.domains=['toy_domain:Toy']"]
+    with monkeypatch.context() as planted:
+        planted.setattr("burnish.train.stages.run_gate", crash)
+        with pytest.raises(ValueError, match="planted"):
+            run(RECIPE, overrides=overrides, out=tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "sft" / "state").mkdir(exist_ok=True)  # as a kill before the clean-up leaves it
+    monkeypatch.setattr("burnish.train.pipeline.code_digest", lambda: "git:changed")
+    seen: list[EventRecord] = []
+    result = run(RECIPE, overrides=overrides, out=tmp_path / "run", resume=True, on_event=seen.append)
+    assert any("resumed with other code (git:changed)" in e.message for e in of_kind(seen, events.Warning_))
+    assert [e.stage for e in of_kind(seen, events.StageStarted)] == ["grpo"]
+    assert [e.stage for e in of_kind(seen, events.GateDecided)] == ["sft", "grpo"]
+    assert not (tmp_path / "run" / "checkpoints" / "sft" / "state").exists()
+    data = decode(ReportData, json.loads((result.folder / "report" / "report.json").read_text("utf-8")))
+    assert [(s.name, s.gate is not None) for s in data.stages] == [("sft", True), ("grpo", True)]
+    assert data.stages[0].seconds > 0
+
+
+def test_a_stage_that_changes_nothing_is_not_judged(tmp_path: Path, tiny_folder: Path) -> None:
+    """Its weights are its parent's: no gate could tell them apart, and the report says what happened."""
+    overrides = [f"model.source={tiny_folder}", "tasks.domains=['toy_domain:Toy']"]
+    overrides += ["stages.0.lr=1e-300", "stages.1.lr=1e-300", "control=continued_sft"]
+    seen: list[EventRecord] = []
+    result = run(RECIPE, overrides=overrides, out=tmp_path / "run", on_event=seen.append)
+    assert not of_kind(seen, events.GateDecided)
+    assert (result.decision, result.exit_code) == (Decision.INCONCLUSIVE, 3)
+    assert "the parent was kept" in result.reasons[0]
+    data = decode(ReportData, json.loads((result.folder / "report" / "report.json").read_text("utf-8")))
+    assert [s.digest == s.parent == data.base_digest for s in data.stages] == [True, True, True]
+    assert all("the parent was kept" in s.reason for s in data.stages)
+    (only,) = Registry().checkpoints(result.run_id)
+    assert only.ref.digest == data.base_digest
+
+
+def test_out_of_time_it_still_evaluates_what_it_has_and_says_what_it_left_out(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
+    overrides = [f"model.source={tiny_folder}", "tasks.domains=['toy_domain:Toy']", "limits.max_seconds=0.01"]
+    seen: list[EventRecord] = []
+    result = run(RECIPE, overrides=overrides, out=tmp_path / "run", on_event=seen.append)
+    assert [e.stage for e in of_kind(seen, events.StageSkipped)] == ["sft", "grpo"]
+    assert result.exit_code == 3
+    assert "limits.max_seconds=0.01 was used up" in result.reasons[0]
+    assert of_kind(seen, events.FinalSetOpened)
+
+
 def test_hopeless_reinforcement_learning_is_refused(tmp_path: Path, tiny_folder: Path) -> None:
     overrides = [f"model.source={tiny_folder}", "stages.1.min_pass_at_k=0.05"]
     result = run(RECIPE, overrides=overrides, out=tmp_path / "run")

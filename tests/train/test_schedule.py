@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from burnish.core.errors import ConfigError
 from burnish.train.schedule import Schedule
+from burnish.train.sft import TICKS, TimeBudget
 
 
 def test_golden_values() -> None:
@@ -68,3 +69,25 @@ def test_nonsense_is_refused(config: dict[str, Any], key: str) -> None:
 def test_steps_outside_are_refused(step: int) -> None:
     with pytest.raises(ValueError, match="outside the schedule"):
         Schedule(1e-4, total_steps=10).at(step)
+
+
+@given(st.floats(1, 1e5), st.integers(1, 20), st.lists(st.floats(0.001, 0.3), min_size=1, max_size=400))
+def test_a_control_is_evaluated_as_often_as_what_it_is_held_against(
+    seconds: float, evaluations: int, shares: list[float]
+) -> None:
+    """Steps of any length: never more evaluations than agreed, none early, and the last when the time is over."""
+    budget, elapsed, evaluated = TimeBudget(seconds, evaluations), 0.0, 0
+    ticks = [budget.tick(elapsed)]
+    for share in [*shares, 1.0]:
+        elapsed += share * seconds / evaluations  # a step shorter than the time between two evaluations
+        if budget.due(elapsed, evaluated):
+            evaluated += 1
+            assert elapsed / seconds >= evaluated / evaluations - 1e-9
+        ticks.append(budget.tick(elapsed))
+        if budget.share(elapsed) == 1.0:
+            break
+    assert evaluated == min(evaluations, int(evaluations * budget.share(elapsed) + 1e-9))
+    assert ticks == sorted(ticks)
+    assert ticks[0] == 0
+    assert ticks[-1] <= TICKS - 1
+    assert (ticks[-1] == TICKS - 1) or budget.share(elapsed) < 1.0

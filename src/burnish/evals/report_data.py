@@ -34,6 +34,10 @@ class ModelEntry:
     from_cache: bool = False
 
 
+CONTROL = "continued_sft"
+"""The kind of the stage that is compared with RL and never gated."""
+
+
 @dataclass(frozen=True, slots=True)
 class StageEntry:
     """What became of one stage. `gate` is None where the stage was refused or skipped; `reason` says why.
@@ -94,11 +98,11 @@ class Cost:
 class ReportData:
     """Everything the page shows.
 
-    `decision` is the last gate's ('' reasons where no gate ran). `openings` counts how often each domain's
-    final set was opened in this run, `opened_by_others` how many other recipes had opened the same tasks on this
-    machine before. `not_run` maps a suite or guard to the reason why it was not run.
-    `identity` sums up the proofs: how many, largest gap in nats, how many undetectable. `power` are lines
-    printed before the run. `machine` are facts without names of hosts.
+    `decision` is the last stage's gate's, INCONCLUSIVE where that stage reached none; `reasons` say why.
+    `openings` counts how often each domain's final set was opened in this run, `opened_by_others` how many other
+    recipes had opened the same tasks on this machine before. `not_run` maps a suite or guard to the reason why it
+    was not run. `identity` sums up the proofs: how many, largest gap in nats, how many undetectable. `power` are
+    lines printed before the run. `machine` are facts without names of hosts.
     """
 
     run_id: str

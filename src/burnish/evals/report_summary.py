@@ -5,13 +5,13 @@ Leaves out tables of numbers (`report_tables`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from burnish.core.types import Decision
 from burnish.evals.report_changes import newest_of
-from burnish.evals.report_data import LabelledComparison, ModelEntry, ReportData, StageEntry
+from burnish.evals.report_data import CONTROL, LabelledComparison, ModelEntry, ReportData, StageEntry
 from burnish.evals.report_format import (
     NONE,
     count,
@@ -42,7 +42,7 @@ _GATE_TONES = {Decision.PROMOTE: "good", Decision.REJECT: "bad", Decision.INCONC
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What a reader must know first. `release` says what is released, `reasons` why the last gate decided as
+    """What a reader must know first. `release` says what is released, `reasons` why the last stage ended as
     it did, `findings` what the final set says about the released (or last) model."""
 
     title: str
@@ -86,15 +86,16 @@ def promoted_stage(data: ReportData) -> StageEntry | None:
 def headline(data: ReportData) -> Headline:
     """The decision in plain words; a report in which nothing was promoted says so first."""
     released = promoted_stage(data)
-    gated = [stage for stage in data.stages if stage.gate is not None]
-    last = gated[-1] if gated else None
+    stages = [stage for stage in data.stages if stage.kind != CONTROL]
+    kept_out = stages[stages.index(released) + 1 :] if released in stages else stages
     findings = _findings(data)
     if released is None:
+        rejected = any(stage.gate is not None and stage.gate.decision is Decision.REJECT for stage in kept_out)
         return Headline(
             title="Nothing was promoted",
-            tone="bad" if data.decision is Decision.REJECT else "unsure",
+            tone="bad" if rejected else "unsure",
             release=(f"The base model stays: {data.base_model}, weights {short(data.base_digest)}.",),
-            reasons=_why_not(data, last),
+            reasons=_why_not(kept_out) or ("No gate ran.", *_sentences(data.reasons)),
             findings=findings,
         )
     release = (f"Released: {released.name}, weights {short(released.digest)}, in {data.promoted_path}",)
@@ -102,26 +103,31 @@ def headline(data: ReportData) -> Headline:
     if unconfirmed:
         tone = "unsure"
         findings = (f"The final set shows no improvement over {' and '.join(unconfirmed)}.", *findings)
-    if last is None or last is released or last.promoted:
+    if not kept_out:
         return Headline(f"Promoted: {released.name}", tone, release, _sentences(data.reasons), findings)
     return Headline(
-        title=f"Promoted: {released.name}. Not promoted: {last.name}",
+        title=f"Promoted: {released.name}. Not promoted: {', '.join(stage.name for stage in kept_out)}",
         tone=tone,
         release=release,
-        reasons=_why_not(data, last),
+        reasons=_why_not(kept_out),
         findings=findings,
     )
 
 
-def _why_not(data: ReportData, last: StageEntry | None) -> tuple[str, ...]:
-    if last is None:
-        return ("No gate ran.", *_sentences(data.reasons))
-    said = {
-        Decision.REJECT: f"The gate rejected {last.name}.",
-        Decision.INCONCLUSIVE: f"The gate on {last.name} was inconclusive: it is not shown to be better.",
-        Decision.PROMOTE: f"The gate passed {last.name}, and its checkpoint was not promoted.",
-    }[data.decision]
-    return (said, *_sentences(data.reasons))
+def _why_not(stages: Sequence[StageEntry]) -> tuple[str, ...]:
+    """What became of each stage that was not promoted, and why."""
+    lines: list[str] = []
+    for stage in stages:
+        if stage.gate is None:
+            lines += [f"No gate ran on {stage.name}.", *_sentences((stage.reason,))]
+            continue
+        said = {
+            Decision.REJECT: f"The gate rejected {stage.name}.",
+            Decision.INCONCLUSIVE: f"The gate on {stage.name} was inconclusive: it is not shown to be better.",
+            Decision.PROMOTE: f"The gate passed {stage.name}, and its checkpoint was not promoted.",
+        }[stage.gate.decision]
+        lines += [said, *_sentences(stage.gate.reasons)]
+    return tuple(lines)
 
 
 def _unconfirmed(data: ReportData, released: StageEntry) -> list[str]:

@@ -36,7 +36,7 @@ from burnish.train.recipe import Recipe
 @dataclass(slots=True)
 class Context:
     """One run's shared parts. `version` counts weight syncs; `held` is the digest of the model that the engine was
-    given whole, '' while a stage is training."""
+    given whole, '' while a stage is training; `earlier_s` is what earlier processes spent on this run."""
 
     recipe: Recipe
     folder: RunFolder
@@ -52,6 +52,7 @@ class Context:
     dtype: torch.dtype
     autocast: bool
     deadline_s: float = math.inf
+    earlier_s: float = 0.0
     version: int = 0
     held: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -72,8 +73,8 @@ class Context:
         return ProgressReporter(self, stage, activity, unit)
 
     def out_of_time(self) -> bool:
-        """Whether `limits.max_seconds` is used up."""
-        return time.monotonic() - self._started_s > self.deadline_s
+        """Whether `limits.max_seconds` is used up, over all processes that worked on this run."""
+        return self.earlier_s + time.monotonic() - self._started_s > self.deadline_s
 
     # --- policies -----------------------------------------------------------------------------------
 

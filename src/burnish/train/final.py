@@ -11,7 +11,7 @@ from burnish.core.codec import decode
 from burnish.core.types import Decision, Split
 from burnish.evals.gate import GateDecision, compare
 from burnish.evals.power import describe_sample
-from burnish.evals.report_data import Cost, LabelledComparison, ModelEntry, ReportData, Sample, StageEntry
+from burnish.evals.report_data import CONTROL, Cost, LabelledComparison, ModelEntry, ReportData, Sample, StageEntry
 from burnish.evals.results import SuiteResult
 from burnish.evals.suite import Suite, pass_rates
 from burnish.observe import events
@@ -111,8 +111,10 @@ def _data(
     state, prepared, folder = session.state, session.prepared, session.folder
     log = folder.read_events()
     rows = metric_rows(log.records)
-    gates = [s for s in state.stages if s.gate is not None]
-    last = decode(GateDecision, gates[-1].gate) if gates and gates[-1].gate else None
+    # The last stage decides how the run ended: where it reached no gate, an earlier one does not speak for it.
+    stage = next((s for s in reversed(state.stages) if s.kind != CONTROL), None)
+    last = decode(GateDecision, stage.gate) if stage is not None and stage.gate is not None else None
+    unjudged = (stage.reason,) if stage is not None else ("no stage ran",)
     started = next((r.event for r in log.records if isinstance(r.event, events.RunStarted)), None)
     drawn = sum(row.metrics.get("prompts_drawn", 0.0) for row in rows)
     trained = sum(row.metrics.get("tokens_trained", 0.0) for row in rows)
@@ -127,7 +129,7 @@ def _data(
         code=started.code_digest if started is not None else "",
         recipe_yaml=(folder.path / "config.yaml").read_text("utf-8"),
         decision=last.decision if last else Decision.INCONCLUSIVE,
-        reasons=last.reasons if last else tuple(s.reason for s in state.stages) or ("no stage reached its gate",),
+        reasons=last.reasons if last else unjudged,
         promoted_label=state.promoted_stage or "base",
         promoted_path=state.promoted_path,
         stages=tuple(_stage_entry(s) for s in state.stages),

@@ -49,7 +49,7 @@ RECIPE_FOLDER = "(recipe folder)"
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What became of a run. `decision` is the last gate's, INCONCLUSIVE where none ran."""
+    """What became of a run. `decision` is the last stage's gate's, INCONCLUSIVE where that stage reached none."""
 
     run_id: str
     folder: Path
@@ -183,6 +183,7 @@ def _announce(session: Session, resume: bool) -> None:
     machine = describe_machine(folder.path)
     session.machine.update(machine)
     code = code_digest()
+    before = session.registry.code_of(folder.run_id)
     session.registry.add_run(
         folder.run_id,
         name=folder.name,
@@ -195,6 +196,8 @@ def _announce(session: Session, resume: bool) -> None:
     )
     if resume:
         session.context.emit(events.Resumed(session.state.next_stage(prepared.recipe), 0))
+        if before and before != code:
+            session.context.warn(f"resumed with other code ({code[:12]}) than before ({before[:12]})")
         return
     session.context.emit(
         events.RunStarted(

@@ -65,12 +65,13 @@ class StageState:
 @dataclass(frozen=True, slots=True)
 class RunState:
     """What is finished. `few_shot` maps a domain to the chosen candidate's number (-1: the plain prompt);
-    `final_models` are the digests that the final set was last opened for."""
+    `final_models` are the digests that the final set was last opened for; `pending` is trained and not yet judged."""
 
     base_digest: str = ""
     few_shot: dict[str, int] = field(default_factory=dict)
     few_shot_rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
     stages: tuple[StageState, ...] = ()
+    pending: StageState | None = None
     promoted_path: str = ""
     promoted_digest: str = ""
     promoted_stage: str = ""
@@ -218,6 +219,7 @@ def open_session(prepared: Prepared, folder: RunFolder, registry: Registry, *, c
         dtype=torch.float32,  # trained weights, whatever the sampler computes in (see `models.dtype`)
         autocast=autocast,
         deadline_s=recipe.limits.max_seconds or float("inf"),
+        earlier_s=sum(state.seconds.values()),
     )
     builtin = tuple(name for name in recipe.guard_names if name not in {s.spec.name for s in prepared.user_guards})
     named = {

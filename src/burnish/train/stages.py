@@ -15,20 +15,21 @@ from burnish.core.types import CheckpointRef, Message
 from burnish.domains.few_shot import few_shot_candidates
 from burnish.evals.gate import GateDecision, decide
 from burnish.evals.guard_suites import GuardValues
+from burnish.evals.report_data import CONTROL
 from burnish.evals.results import SuiteResult
 from burnish.evals.suite import Suite, mean_pass_rate, with_prefixes
 from burnish.models.policy import Policy
 from burnish.objectives.sft import SFT
 from burnish.observe import events
 from burnish.train.backend import LocalBackend
-from burnish.train.best import Progression
+from burnish.train.best import Progression, clear_stage
 from burnish.train.geometry import FIRST_ROUND, SECOND_ROUND, SURVIVORS
 from burnish.train.grpo import describe_grpo, run_grpo
 from burnish.train.recipe_stages import GrpoStage, SftStage
 from burnish.train.session import Session, StageState, stage_name
 from burnish.train.sft import TimeBudget, run_sft
 
-CONTROL = "continued_sft"
+KEPT_PARENT = "no point on the development set was above the parent's: the parent was kept, and nothing is judged"
 
 
 # --- baseline ---------------------------------------------------------------------------------------
@@ -121,7 +122,10 @@ async def run_stages(session: Session) -> None:
     grpo = next((s for s in session.state.stages if s.kind == "grpo" and s.digest), None)
     has_control = any(s.kind == CONTROL for s in session.state.stages)
     if recipe.control is not None and grpo is not None and not has_control:
-        await _run_control(session, grpo)
+        if session.context.out_of_time():
+            session.context.emit(events.StageSkipped(CONTROL, "limits.max_seconds is used up"))
+        else:
+            await _run_control(session, grpo)
 
 
 def formula_of(stage: SftStage | GrpoStage) -> str:
@@ -130,48 +134,79 @@ def formula_of(stage: SftStage | GrpoStage) -> str:
 
 
 async def _run_stage(session: Session, index: int) -> None:
-    recipe, context = session.prepared.recipe, session.context
+    """Train a candidate, unless an earlier process did and was killed in the gate; then judge it."""
+    recipe, state = session.prepared.recipe, session.state
     stage, name = recipe.stages[index], stage_name(recipe, index)
+    candidate = state.pending
+    if candidate is None:
+        candidate = await _make_candidate(session, stage, name)
+    clear_stage(session.folder.checkpoints / name)
+    if not candidate.digest or candidate.digest == candidate.parent:  # refused, or it kept its parent
+        session.save(stages=(*session.state.stages, candidate), pending=None)
+        return
+    began = time.monotonic()
+    await hold(session, Path(candidate.path), candidate.digest)
+    decision = await run_gate(session, candidate.digest, candidate.parent, Path(candidate.parent_path))
+    _record(session, name, candidate.digest, candidate.parent, decision)
+    done = replace(
+        candidate,
+        promoted=decision.promoted,
+        reason="; ".join(decision.reasons),
+        gate=encode(decision),
+    )
+    promotion = {"promoted_path": done.path, "promoted_digest": done.digest, "promoted_stage": name}
+    session.save(
+        stages=(*session.state.stages, done),
+        pending=None,
+        seconds=session.spent("gates", time.monotonic() - began),
+        **(promotion if decision.promoted else {}),
+    )
+
+
+async def _make_candidate(session: Session, stage: SftStage | GrpoStage, name: str) -> StageState:
+    """The trained stage, kept as pending until its gate; without a digest where the stage was refused."""
+    context = session.context
     parent_path, parent = session.state.promoted_path, session.state.promoted_digest
     steps = stage.steps if isinstance(stage, GrpoStage) else 0
-    context.emit(events.StageStarted(name, stage.kind, steps, parent))
     state = StageState(name, stage.kind, "", "", parent, parent_path, False, 0.0, "", formula_of(stage))
+    if context.out_of_time():
+        reason = f"limits.max_seconds={session.prepared.recipe.limits.max_seconds:g} was used up before this stage"
+        context.emit(events.StageSkipped(name, reason))
+        return replace(state, reason=reason)
+    context.emit(events.StageStarted(name, stage.kind, steps, parent))
     try:
         progression, path = await _train(session, stage, name, Path(parent_path))
     except RefusedError as error:
         context.emit(events.StageSkipped(name, error.what))
-        session.save(stages=(*session.state.stages, replace(state, reason=str(error))))
-        return
-    seconds = progression.elapsed_s
-    digest = await session.show_engine(progression.backend.policy, stage=name, step=0)
-    best = progression.best
-    ref = CheckpointRef(str(path), digest, name, best[0] if best else 0, parent)
-    session.registry.add_checkpoint(ref, session.folder.run_id, {"dev_pass_rate": best[1]} if best else {})
-    context.emit(events.CheckpointSaved(ref, sum(f.stat().st_size for f in path.iterdir())))
-    context.emit(events.StageFinished(name, seconds, digest))
-    session.save(seconds=session.spent(name, seconds))
+        return replace(state, reason=str(error))
+    return await _keep_candidate(session, state, progression, path)
 
-    began = time.monotonic()
-    decision = await run_gate(session, digest, parent, Path(parent_path))
-    _record(session, name, digest, parent, decision)
-    done = replace(
+
+async def _keep_candidate(session: Session, state: StageState, progression: Progression, path: Path) -> StageState:
+    """Register what a stage made, and save it as pending; one whose best point is its parent is not a candidate."""
+    context, seconds, best = session.context, progression.elapsed_s, progression.best
+    digest = await session.show_engine(progression.backend.policy, stage=state.name, step=0)
+    state = replace(
         state,
         path=str(path),
         digest=digest,
-        promoted=decision.promoted,
         seconds=seconds,
-        reason="; ".join(decision.reasons),
-        gate=encode(decision),
         best_step=best[0] if best else None,
         points=tuple(progression.points),
     )
-    promotion = {"promoted_path": str(path), "promoted_digest": digest, "promoted_stage": name}
-    session.save(
-        stages=(*session.state.stages, done),
-        seconds=session.spent("gates", time.monotonic() - began),
-        **(promotion if decision.promoted else {}),
-    )
-    progression.clear()
+    if digest == state.parent:
+        state = replace(state, reason=KEPT_PARENT)
+    else:
+        ref = CheckpointRef(str(path), digest, state.name, best[0] if best else 0, state.parent)
+        session.registry.add_checkpoint(ref, session.folder.run_id, {"dev_pass_rate": best[1]} if best else {})
+        context.emit(events.CheckpointSaved(ref, _size(path)))
+    context.emit(events.StageFinished(state.name, seconds, digest))
+    session.save(seconds=session.spent(state.name, seconds), pending=state)
+    return state
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
 
 
 async def _train(
@@ -274,29 +309,17 @@ async def _run_control(session: Session, grpo: StageState) -> None:
     sft = next(stage for stage in recipe.stages if isinstance(stage, SftStage))
     context.emit(events.StageStarted(CONTROL, CONTROL, 0, grpo.parent))
     budget = TimeBudget(grpo.seconds, max(1, sum(step > 0 for step, _ in grpo.points)))
-    progression, path = await _train(session, sft, CONTROL, Path(grpo.parent_path), budget)
-    seconds = progression.elapsed_s
-    digest = await session.show_engine(progression.backend.policy, stage=CONTROL, step=0)
-    best = progression.best
-    ref = CheckpointRef(str(path), digest, CONTROL, best[0] if best else 0, grpo.parent)
-    session.registry.add_checkpoint(ref, session.folder.run_id, {"dev_pass_rate": best[1]} if best else {})
-    context.emit(events.StageFinished(CONTROL, seconds, digest))
-    entry = StageState(
-        CONTROL,
-        CONTROL,
-        str(path),
-        digest,
-        grpo.parent,
-        grpo.parent_path,
-        False,
-        seconds,
-        f"control: {seconds:.0f} s of continued SFT against {grpo.seconds:.0f} s of RL",
-        formula_of(sft),
-        best_step=best[0] if best else None,
-        points=tuple(progression.points),
-    )
-    session.save(stages=(*session.state.stages, entry), seconds=session.spent(CONTROL, seconds))
-    progression.clear()
+    entry = StageState(CONTROL, CONTROL, "", "", grpo.parent, grpo.parent_path, False, 0.0, "", formula_of(sft))
+    pending = session.state.pending
+    if pending is None:
+        progression, path = await _train(session, sft, CONTROL, Path(grpo.parent_path), budget)
+        pending = await _keep_candidate(session, entry, progression, path)
+    entry = pending
+    clear_stage(session.folder.checkpoints / CONTROL)
+    reason = f"control: {entry.seconds:.0f} s of continued SFT against {grpo.seconds:.0f} s of RL"
+    if entry.digest == entry.parent:
+        reason += f"; {KEPT_PARENT}"
+    session.save(stages=(*session.state.stages, replace(entry, reason=reason)), pending=None)
 
 
 def stage_states(session: Session, *kinds: str) -> Sequence[StageState]:
