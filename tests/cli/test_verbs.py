@@ -166,6 +166,7 @@ def test_gate_exits_3_unless_it_promotes_and_writes_it_down(
         return decide(suite(passes, digest=digest), suite(20, digest="b" * 64), few_shot, (), config, 1)
 
     verbs.gate_checkpoints = gate
+    verbs.why_not_recorded = lambda decision, recipe, overrides: "" if digest == "cccc3333" else "another recipe"
     passes = 50
     answer = burnish("gate", "cccc", "--parent", "package:m", "--recipe", "r.yaml", "--json")
     assert answer.code == 0
@@ -177,7 +178,7 @@ def test_gate_exits_3_unless_it_promotes_and_writes_it_down(
     answer = burnish("gate", "elsewhere", "--parent", "p", "--recipe", "r.yaml")
     assert answer.code == 3
     assert answer.out.startswith("INCONCLUSIVE: ")
-    assert "not recorded" in answer.out
+    assert answer.out.rstrip().endswith("not recorded: another recipe")
 
 
 def test_compare(burnish: Burnish, tmp_path: Path, verbs: SimpleNamespace) -> None:

@@ -8,7 +8,7 @@ import click
 
 from burnish.cli.options import find_model, json_option, recipe_option, set_option
 from burnish.cli.output import emit
-from burnish.core.errors import ConfigError, ExitCode
+from burnish.core.errors import ExitCode
 
 
 @click.command("gate")
@@ -21,12 +21,13 @@ from burnish.core.errors import ConfigError, ExitCode
 def command(candidate: str, parent: str, recipe: Path, split: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """Judge CANDIDATE; exit code 3 unless the answer is PROMOTE.
 
-    The answer is written into the registry where the candidate is registered there.
+    The answer is written into the registry where the candidate is registered there and, unless it is a rejection,
+    the recipe and the parent are those of its run.
     """
     from burnish.cli.progress import Progress
     from burnish.core.codec import to_plain
     from burnish.registry.registry import Registry
-    from burnish.train.verbs import gate_checkpoints
+    from burnish.train.verbs import gate_checkpoints, why_not_recorded
 
     with Progress() as progress:
         decision = gate_checkpoints(
@@ -38,15 +39,12 @@ def command(candidate: str, parent: str, recipe: Path, split: str, overrides: tu
             on_progress=progress.report,
         )
     plain = to_plain(decision)
-    registry = Registry()
-    try:
-        registry.record_decision(decision.candidate_digest, plain, decision.decision, decision.reasons)
-        recorded = True
-    except ConfigError:
-        recorded = False  # a model that no run registered, such as a folder from elsewhere
+    not_recorded = why_not_recorded(decision, recipe, overrides)
+    if not not_recorded:
+        Registry().record_decision(decision.candidate_digest, plain, decision.decision, decision.reasons)
     text = decision.explain()
-    if not recorded:
-        text += "\n  not recorded: no run registered this checkpoint"
-    data = {"decision": decision.decision.value, "recorded": recorded, "gate": plain}
+    if not_recorded:
+        text += f"\n  not recorded: {not_recorded}"
+    data = {"decision": decision.decision.value, "recorded": not not_recorded, "gate": plain}
     emit("gate", data, text, as_json=as_json)
     return int(ExitCode.OK if decision.promoted else ExitCode.GATE_REFUSED)

@@ -193,6 +193,11 @@ def opened_before(domain: str, others: int) -> str:
     )
 
 
+def config_digest(recipe: Recipe) -> str:
+    """What a run is registered under: a digest of everything that its recipe says."""
+    return content_id(recipe=recipe.model_dump(mode="json"))
+
+
 def open_session(prepared: Prepared, folder: RunFolder, registry: Registry, *, cache: Path) -> Session:
     """Load the base model into the engine and read the state that an earlier process left."""
     recipe = prepared.recipe
@@ -237,7 +242,7 @@ def open_session(prepared: Prepared, folder: RunFolder, registry: Registry, *, c
         gate_suite=split_of(sets.gate, sets.gate[0].task.split, "target"),
         final_suite=split_of(sets.final, sets.final[0].task.split, "target"),
         state=state,
-        config_digest=content_id(recipe=recipe.model_dump(mode="json")),
+        config_digest=config_digest(recipe),
         data_digests={name: split_digest(examples) for name, examples in named.items()},
         machine={},
         _started_s=time.monotonic(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,19 +10,18 @@ from pathlib import Path
 from burnish.core.codec import encode
 from burnish.core.errors import IntegrityError, RefusedError
 from burnish.core.seeds import derive_seed
-from burnish.core.types import CheckpointRef, Message
-from burnish.domains.few_shot import few_shot_candidates
+from burnish.core.types import CheckpointRef
 from burnish.evals.gate import GateDecision, decide
 from burnish.evals.guard_suites import GuardValues
 from burnish.evals.report_data import CONTROL
 from burnish.evals.results import SuiteResult
-from burnish.evals.suite import Suite, mean_pass_rate, with_prefixes
+from burnish.evals.suite import Suite
 from burnish.models.policy import Policy
 from burnish.objectives.sft import SFT
 from burnish.observe import events
 from burnish.train.backend import LocalBackend
 from burnish.train.best import Progression, clear_stage
-from burnish.train.geometry import FIRST_ROUND, SECOND_ROUND, SURVIVORS
+from burnish.train.few_shot import candidate_prompts, choose_prompt, under_best_prompt
 from burnish.train.grpo import describe_grpo, run_grpo
 from burnish.train.recipe_stages import GrpoStage, SftStage
 from burnish.train.session import Session, StageState, stage_name
@@ -61,54 +59,19 @@ async def run_baseline(session: Session) -> None:
     )
 
 
-def few_shot_prefixes(session: Session, domain_name: str) -> list[tuple[Message, ...]]:
-    """A domain's candidate prompts, from the labelled tasks only."""
-    config = session.prepared.recipe.few_shot
-    if config.candidates == 0:
-        return []
-    domain = next(d for d in session.prepared.domains if d.name == domain_name)
-    own = [e for e in session.prepared.sets.labelled if e.task.domain == domain_name and e.demonstration.parts]
-    seed = derive_seed(session.prepared.recipe.seed, "few_shot")
-    return few_shot_candidates(domain, own, count=config.candidates, shots=config.shots, seed=seed)
-
-
 async def choose_few_shot(session: Session, domain: str, digest: str) -> tuple[int, tuple[float, ...]]:
-    """The best candidate on the development set by two rounds; -1 (plain) where none beats the plain prompt.
+    """A domain's best few-shot prompt for the base model (see `few_shot.choose_prompt`)."""
 
-    Returns its number, and each candidate's first-round pass rate.
-    """
-    candidates = few_shot_prefixes(session, domain)
-    if not candidates:
-        return -1, ()
-    suite = session.context.development.of_domain(domain)
+    async def evaluate(tasks: Suite, prompt: str) -> SuiteResult:
+        return (await session.context.evaluate(tasks, digest=digest, stage="baseline", prompt=prompt)).result
 
-    async def rate(index: int, tasks: Suite) -> float:
-        prompt = "plain" if index < 0 else f"few_shot:{domain}-{index}"
-        prompted = tasks if index < 0 else with_prefixes(tasks, {domain: candidates[index]})
-        run = await session.context.evaluate(prompted, digest=digest, stage="baseline", prompt=prompt)
-        return mean_pass_rate(run.result)
-
-    # All candidates at once: the engine batches what is submitted together, and each alone is a small batch.
-    first = await asyncio.gather(*(rate(i, suite.head(FIRST_ROUND)) for i in range(len(candidates))))
-    ranked = sorted(range(len(candidates)), key=lambda i: (-first[i], i))
-    survivors = ranked[: max(1, len(ranked) // SURVIVORS)]
-    finalists = [*survivors, -1]
-    rates = await asyncio.gather(*(rate(i, suite.head(SECOND_ROUND)) for i in finalists))
-    second = dict(zip(finalists, rates, strict=True))
-    best = max(second, key=lambda i: (second[i], -i))
-    return best, tuple(first)
+    development = session.context.development.of_domain(domain)
+    return await choose_prompt(domain, candidate_prompts(session.prepared, domain), development, evaluate)
 
 
 def prompted(session: Session, suite: Suite) -> tuple[Suite, str]:
     """A suite under each domain's best few-shot prompt, and the name of that prompt."""
-    prefixes = {}
-    for domain, index in session.state.few_shot.items():
-        if index >= 0:
-            prefixes[domain] = few_shot_prefixes(session, domain)[index]
-    if not prefixes:
-        return suite, "plain"
-    name = ",".join(f"{domain}-{index}" for domain, index in sorted(session.state.few_shot.items()) if index >= 0)
-    return with_prefixes(suite, prefixes), f"few_shot:{name}"
+    return under_best_prompt(session.prepared, suite, session.state.few_shot)
 
 
 # --- stages -----------------------------------------------------------------------------------------

@@ -19,14 +19,13 @@ from burnish.core.errors import ConfigError, DataError, RunError
 from burnish.core.gold import Gold
 from burnish.core.protocols import Completion, GenerateRequest, Sampling
 from burnish.core.seeds import derive_seed
-from burnish.core.types import Artifacts, Message, Role, Split, Task, Trajectory
-from burnish.domains.few_shot import few_shot_candidates
+from burnish.core.types import Artifacts, Decision, Message, Role, Split, Task, Trajectory
 from burnish.evals.gate import GateConfig, GateDecision, decide
 from burnish.evals.gate import compare as compare_results
 from burnish.evals.guard_suites import GuardRunner
 from burnish.evals.report_data import ReportData
 from burnish.evals.results import SuiteResult
-from burnish.evals.suite import Suite, SuiteRunner, with_prefixes
+from burnish.evals.suite import Suite, SuiteRunner
 from burnish.models.digest import weights_digest
 from burnish.models.dtype import choose_dtype
 from burnish.models.load import resolve_model
@@ -40,12 +39,13 @@ from burnish.rollout.driver import Driver
 from burnish.rollout.engine_local import LocalEngine
 from burnish.rollout.weights import WeightUpdate
 from burnish.train.context import split_of
+from burnish.train.few_shot import candidate_prompts, choose_prompt, under_best_prompt
 from burnish.train.grpo import redraw_prompts
 from burnish.train.pipeline import recipe_folder_of
 from burnish.train.prepare import Prepared, prepare
 from burnish.train.recipe import load_recipe
 from burnish.train.recipe_stages import GrpoStage
-from burnish.train.session import final_digests, stage_name
+from burnish.train.session import config_digest, final_digests, stage_name
 from burnish.verify.registry import get_verifier
 from burnish.verify.runner import verify_one
 
@@ -165,10 +165,10 @@ def gate_checkpoints(
     split: str = "gate",
     on_progress: Progress | None = None,
 ) -> GateDecision:
-    """Judge a candidate against its parent, and against the recipe's base model under a few-shot prompt.
+    """Judge a candidate against its parent, and against the recipe's base model under its best few-shot prompt,
+    which is chosen on the development set as a run chooses it (see `few_shot`).
 
-    The few-shot prompt is the first candidate of each domain: choosing the best one is a run's work, on its
-    development set.
+    Raises: InputError for a wrong recipe, model or split.
     """
     bench = _bench(recipe, overrides, candidate)
     loaded, prepared = bench.prepared.recipe, bench.prepared
@@ -180,13 +180,21 @@ def gate_checkpoints(
     builtin = tuple(n for n in loaded.guard_names if n not in {s.spec.name for s in prepared.user_guards})
     guards = GuardRunner(bench.driver, builtin, prepared.user_guards)
 
+    async def of_base(tasks: Suite, prompt: str) -> SuiteResult:
+        return (await bench.runner.run(tasks, greedy, model_digest=bench.digest, prompt=prompt)).result
+
     async def main() -> GateDecision:
         found = (await bench.runner.run(suite, greedy, model_digest=bench.digest)).result
         new = await guards.measure(bench.digest)
         digest = await bench.hold(parent)
         before = (await bench.runner.run(suite, greedy, model_digest=digest)).result
         digest = await bench.hold(str(prepared.base_folder))
-        prompted, prompt = _few_shot(prepared, suite)
+        development = _suite(prepared, Split.DEVELOPMENT.value)
+        chosen = {}
+        for domain in prepared.domains:
+            own, prompts = development.of_domain(domain.name), candidate_prompts(prepared, domain.name)
+            chosen[domain.name], _ = await choose_prompt(domain.name, prompts, own, of_base)
+        prompted, prompt = under_best_prompt(prepared, suite, chosen)
         base = (await bench.runner.run(prompted, greedy, model_digest=digest, prompt=prompt)).result
         old = await guards.measure(digest)
         seed = derive_seed(loaded.seed, "gate", found.model_digest, digest)
@@ -195,16 +203,28 @@ def gate_checkpoints(
     return asyncio.run(main())
 
 
-def _few_shot(prepared: Prepared, suite: Suite) -> tuple[Suite, str]:
-    config = prepared.recipe.few_shot
-    if config.candidates == 0:
-        return suite, "plain"
-    prefixes = {}
-    for domain in prepared.domains:
-        own = [e for e in prepared.sets.labelled if e.task.domain == domain.name and e.demonstration.parts]
-        seed = derive_seed(prepared.recipe.seed, "few_shot")
-        prefixes[domain.name] = few_shot_candidates(domain, own, count=1, shots=config.shots, seed=seed)[0]
-    return with_prefixes(suite, prefixes), "few_shot:first"
+def why_not_recorded(decision: GateDecision, recipe: str | Path, overrides: Iterable[str] = ()) -> str:
+    """Why a decision may not stand in the registry beside those of runs; '' where it may.
+
+    A rejection may always. Anything milder must be what the checkpoint's own run would say: the gate set, the
+    parent that is on record, and the run's recipe, whose margins and guards no later hand has changed.
+    """
+    registry = Registry()
+    try:
+        known = registry.checkpoint(decision.candidate_digest)
+    except ConfigError:
+        return "no run registered this checkpoint"
+    if decision.decision is Decision.REJECT:
+        return ""
+    if decision.split is not Split.GATE:
+        return f"it was judged on the {decision.split} set, not on the gate set"
+    if decision.parent_digest != known.ref.parent:
+        return f"its parent on record is {known.ref.parent[:12] or 'none'}, not {decision.parent_digest[:12]}"
+    run = registry.run(known.run_id)
+    loaded = load_recipe(recipe, overrides).recipe
+    if run.config_digest not in {config_digest(loaded), config_digest(loaded.for_seed(run.seed))}:
+        return f"run {run.run_id} trained it under another recipe: gate with {run.folder / 'config.yaml'}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
