@@ -109,7 +109,8 @@ def test_a_gate_outside_a_run_chooses_the_prompt_that_a_run_would(
 def test_only_what_the_runs_own_gate_would_say_is_written_down(
     tiny_folder: Path, overrides: list[str], tmp_path: Path
 ) -> None:
-    changed = [*overrides, "seeds=[3, 4]", "stages=[{kind: sft, epochs: 1, lr: 1e-3, rows_per_step: 8, evaluate_every_steps: 2}]"]
+    sft = "stages=[{kind: sft, epochs: 1, lr: 1e-3, rows_per_step: 8, evaluate_every_steps: 2}]"
+    changed = [*overrides, "seeds=[3, 4]", sft]
     run(RECIPE, overrides=changed, out=tmp_path / "out")
     report = json.loads((tmp_path / "out" / "seed-3" / "report" / "report.json").read_text("utf-8"))
     said = decode(ReportData, report).stages[0].gate
