@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,11 +110,16 @@ def test_run_prints_decision_and_report(
     assert calls[-1]["resume"] is True
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_says_how_to_go_on(
-    burnish: Burnish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    burnish: Burnish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     def interrupted(recipe: Path, **given: Any) -> None:
-        raise KeyboardInterrupt
+        async def work() -> None:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(60)
+
+        asyncio.run(work())
 
     monkeypatch.setitem(sys.modules, "burnish.train.pipeline", SimpleNamespace(run=interrupted))
     recipe = tmp_path / "my recipe.yaml"
@@ -120,6 +128,7 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert answer.code == 130
     again = f"burnish run '{recipe}' --set 'name=a b' --out {tmp_path / 'out'} --resume"
     assert answer.err == f"saved; go on with: {again}\n"
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_dry_run_writes_nothing(burnish: Burnish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

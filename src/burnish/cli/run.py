@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -62,6 +63,8 @@ def _run(recipe: Path, overrides: tuple[str, ...], out: Path, resume: bool, as_j
     from burnish.cli.progress import Progress
     from burnish.train.pipeline import run
 
+    # What `docker stop`, systemd and batch queues send: it ends a run as Ctrl-C does, written down and ready to resume.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with Progress() as progress:
             result = run(recipe, overrides=overrides, out=out, resume=resume, on_event=progress)
@@ -70,6 +73,8 @@ def _run(recipe: Path, overrides: tuple[str, ...], out: Path, resume: bool, as_j
         again = f"burnish run {shlex.quote(str(recipe))}{sets} --out {shlex.quote(str(out))} --resume"
         click.echo(f"saved; go on with: {again}", err=True)
         return int(ExitCode.INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     data = {
         "run_id": result.run_id,
         "folder": str(result.folder),

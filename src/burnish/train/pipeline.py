@@ -166,8 +166,8 @@ def _run_one(
             registry.finish_run(folder.run_id, RunStatus.FAILED, error.what)
             raise
         except KeyboardInterrupt:
-            folder.events.append(events.RunInterrupted("interrupted from the keyboard"))
-            registry.finish_run(folder.run_id, RunStatus.INTERRUPTED, "interrupted from the keyboard")
+            folder.events.append(events.RunInterrupted("interrupted by Ctrl-C or SIGTERM"))
+            registry.finish_run(folder.run_id, RunStatus.INTERRUPTED, "interrupted by Ctrl-C or SIGTERM")
             raise
         except Exception as error:  # a fault in the code, ours or a user's: never a run that seems to go on
             what = f"{type(error).__name__}: {error}"
