@@ -197,6 +197,25 @@ def test_in_bf16_each_side_is_held_against_its_own_weights() -> None:
         held_against(true)
 
 
+def test_in_bf16_the_worst_token_is_held_against_the_worst_of_rounding() -> None:
+    """One token 5 nats off: a fault where rounding moves none by more than 0.3, nothing where it moves one by 2."""
+    policy = sharp(5)
+    engine = bf16_engine(policy)
+    fp32 = asyncio.run(engine.score(PROBES))
+    calm, loud, trainer = ([values + move for values in fp32] for move in (0.3, 0.3, 0.0))
+    loud[0][5] += 1.7
+    trainer[0][5] += 5.0
+
+    def held_against(rounded: list[np.ndarray]) -> IdentityProof:
+        prover = IdentityProver(PROBES, torch.bfloat16)
+        reference = ReferenceScores(fp32, fp32, rounded)
+        return asyncio.run(prover.prove(engine, policy.sampler_state(), trainer, 1, lambda: reference))
+
+    with pytest.raises(PolicyMismatchError, match=r"5 nats from the trainer at most \(allowed: 2\)"):
+        held_against(calm)
+    assert held_against(loud).tolerance == pytest.approx(8.0)
+
+
 def test_in_bf16_the_reference_is_asked_at_first_and_where_the_gap_is_large() -> None:
     policy = sharp(5)
     engine = bf16_engine(policy)

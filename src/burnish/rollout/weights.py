@@ -32,13 +32,17 @@ PROBE_TOLERANCE: dict[str, float] = {"float64": 1e-8, "float32": 1e-3, "bfloat16
 MEAN_TOLERANCE: dict[str, float] = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.1}
 """Largest |log-probability difference| in nats between sampler and trainer, on any probe token and in the mean,
 by sampler dtype. Measured on a 135M Llama model of 30 layers (docs/lab-notes.md): fp32 2.9e-5 at most; bf16 0.04 to
-0.18 in the mean and 0.2 to 0.7 on the worst token, growing as training moves the weights. In bf16 a mean above its
+0.18 in the mean and 0.2 to 0.7 on the worst token, growing as training moves the weights. In bf16 a gap above its
 bound is therefore not yet a fault: the fp32 reference decides."""
 
 NOISE_RATIO = 1.5
 """How much farther than transformers' own bf16 sampler or trainer may lie from fp32, in the mean over all probe tokens.
 On the same model: the true sampler 0.99; a final norm scaled by 1.02, 2.0; epsilon 1e-3 for 1e-5, 2.9; a rotary base
 of 1e4 for 1e5, 13; two norms of one layer exchanged, 93."""
+
+WORST_RATIO = 4.0
+"""How much farther sampler and trainer may lie apart on the worst token than transformers' bf16 lies from fp32 on its
+worst, where that is more than the bound in nats. In 16 RL steps that gap grew to 1.24 nats, in the mean to 0.18."""
 
 PROBE_ROUNDING: dict[str, float] = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 1e-2}
 """Log-probability changes below this are rounding, not evidence: a few units in the last place of a logit
@@ -120,8 +124,8 @@ class IdentityProver:
         """Compare once after a sync.
 
         `trainer_logp`: the trainer's own log-probabilities of the probes, [T] each, first entry NaN; `reference`:
-        the same by transformers (see `Policy.reference_scores`); called in bf16 at the first sync and wherever the
-        mean gap is above its bound. Without it that bound alone decides.
+        the same by transformers (see `Policy.reference_scores`); called in bf16 at the first sync and wherever a
+        gap is above its bound. Without it those bounds alone decide.
 
         Raises: PolicyMismatchError on a wrong version, dtype, digest or log-probability.
         """
@@ -140,12 +144,15 @@ class IdentityProver:
         gaps = _gaps(sampler_logp, trainer_logp)
         gap = float(gaps.max())
         noise_ratio = float("nan")
-        above = not float(gaps.mean()) <= MEAN_TOLERANCE[dtype]
+        tolerance = PROBE_TOLERANCE[dtype]
+        above = not (float(gaps.mean()) <= MEAN_TOLERANCE[dtype] and gap <= tolerance)
         if reference is not None and engine.dtype == torch.bfloat16 and (above or self._previous is None):
             true = reference()
             sampler = _gaps(sampler_logp, true.exact).mean() / _gaps(true.rounded, true.exact).mean()
             trainer = _gaps(trainer_logp, true.own).mean() / _gaps(true.rounded, true.own).mean()
             noise_ratio = float(np.maximum(sampler, trainer))  # NaN stays NaN
+            worst = max(_gaps(true.rounded, fp32).max() for fp32 in (true.exact, true.own))
+            tolerance = max(tolerance, WORST_RATIO * float(worst))
         signal = float("nan") if self._previous is None else float(_gaps(self._previous, trainer_logp).max())
         power = ProbePower.FIRST
         if self._previous is not None:
@@ -157,7 +164,7 @@ class IdentityProver:
             dtype=dtype,
             gap=gap,
             gap_mean=float(gaps.mean()),
-            tolerance=PROBE_TOLERANCE[dtype],
+            tolerance=tolerance,
             signal=signal,
             power=power,
             noise_ratio=noise_ratio,
