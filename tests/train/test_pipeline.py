@@ -7,15 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from burnish.core.codec import decode
-from burnish.core.errors import ConfigError, InputError, ResourceError
+from burnish.core.errors import ConfigError, DataError, InputError, ResourceError
 from burnish.core.outcomes import Outcome
-from burnish.core.types import Decision, TokenSource, TokenUse
+from burnish.core.types import Decision, Split, TokenSource, TokenUse
+from burnish.domains.base import Domain, Example
 from burnish.evals.report_data import ReportData
 from burnish.observe import events
 from burnish.observe.events import EventRecord, read_events
@@ -23,6 +25,7 @@ from burnish.observe.trajectories import TrajectoryReader
 from burnish.registry.records import RunStatus
 from burnish.registry.registry import Registry
 from burnish.train.pipeline import RunResult, dry_run, run
+from burnish.train.prepare import EVALUATION_SEED
 from burnish.train.verbs import compare, rescore
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "smoke.yaml"
@@ -142,9 +145,7 @@ def test_the_report_holds_what_the_run_found(finished: tuple[RunResult, list[Eve
 
 
 def test_gold_is_nowhere_in_the_run_folder(finished: tuple[RunResult, list[EventRecord]]) -> None:
-    from burnish.core.types import Split
     from burnish.domains.registry import get_domain
-    from burnish.train.prepare import EVALUATION_SEED
 
     result, _ = finished
     extraction = get_domain("structured_extraction").generate(Split.FINAL, 8, EVALUATION_SEED)
@@ -199,17 +200,21 @@ def test_a_folder_takes_one_run(finished: tuple[RunResult, list[EventRecord]], t
     assert (result.folder / "events.jsonl").read_bytes() == before
 
 
-def test_a_crash_is_written_down_and_can_be_resumed(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def crash_in(name: str, overrides: list[str], out: Path) -> None:
+    """A run that crashes where it calls the function of this name."""
+
     async def crash(*_: object) -> None:
         raise ValueError("planted")
 
-    overrides = [f"model.source={tiny_folder}", "tasks.domains=['toy_domain:Toy']"]
-    with monkeypatch.context() as planted:
-        planted.setattr("burnish.train.pipeline._play", crash)
+    with pytest.MonkeyPatch.context() as planted:
+        planted.setattr(name, crash)
         with pytest.raises(ValueError, match="planted"):
-            run(RECIPE, overrides=overrides, out=tmp_path / "run")
+            run(RECIPE, overrides=overrides, out=out)
+
+
+def test_a_crash_is_written_down_and_can_be_resumed(tmp_path: Path, tiny_folder: Path) -> None:
+    overrides = [f"model.source={tiny_folder}", "tasks.domains=['toy_domain:Toy']"]
+    crash_in("burnish.train.pipeline._play", overrides, tmp_path / "run")
     (record,) = Registry().runs()
     assert (record.status, record.reason) == (RunStatus.FAILED, "ValueError: planted")
     last = list(read_events(tmp_path / "run" / "events.jsonl").events)[-1]
@@ -222,14 +227,8 @@ def test_a_crash_is_written_down_and_can_be_resumed(
 def test_a_candidate_killed_in_its_gate_is_judged_and_not_trained_again(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def crash(*_: object) -> None:
-        raise ValueError("planted")
-
     overrides = [f"model.source={tiny_folder}", "tasks.domains=['toy_domain:Toy']"]
-    with monkeypatch.context() as planted:
-        planted.setattr("burnish.train.stages.run_gate", crash)
-        with pytest.raises(ValueError, match="planted"):
-            run(RECIPE, overrides=overrides, out=tmp_path / "run")
+    crash_in("burnish.train.stages.run_gate", overrides, tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "sft" / "state").mkdir(exist_ok=True)  # as a kill before the clean-up leaves it
     monkeypatch.setattr("burnish.train.pipeline.code_digest", lambda: "git:changed")
     seen: list[EventRecord] = []
@@ -269,6 +268,21 @@ def test_out_of_time_it_still_evaluates_what_it_has_and_says_what_it_left_out(
     assert result.exit_code == 3
     assert "limits.max_seconds=0.01 was used up" in result.reasons[0]
     assert of_kind(seen, events.FinalSetOpened)
+
+
+def test_a_prompt_of_an_evaluation_set_is_never_trained_on(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A domain whose later draws leak: RL draws prompts that no check before the run could see."""
+
+    def leaking(domains: Sequence[Domain], run_seed: int, count: int, *counters: int | str) -> list[Example]:
+        return domains[0].generate(Split.GATE, 8, EVALUATION_SEED)[:count]
+
+    monkeypatch.setattr("burnish.train.grpo.training_prompts", leaking)
+    overrides = [f"model.source={tiny_folder}", "tasks.domains=['toy_domain:Toy']", "stages.1.min_pass_at_k=0"]
+    with pytest.raises(DataError, match="the sets gate and train share the"):
+        run(RECIPE, overrides=overrides, out=tmp_path / "run")
+    assert not of_kind(list(read_events(tmp_path / "run" / "events.jsonl").records), events.GateDecided)[1:]
 
 
 def test_hopeless_reinforcement_learning_is_refused(tmp_path: Path, tiny_folder: Path) -> None:

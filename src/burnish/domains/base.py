@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from burnish.core.errors import DataError, VerifierError
 from burnish.core.gold import Gold
@@ -137,6 +136,36 @@ def split_digest(examples: Sequence[Example]) -> str:
     return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()
 
 
+class Contents:
+    """What the sets of one domain are made of; a piece belongs to the set that claimed it first.
+
+    Sets that are drawn while a run goes on are held against those that were drawn before it.
+    """
+
+    _kinds = ("task id", "cluster", "template", "schema", "word")
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[str, str], str] = {}
+
+    def claim(self, name: str, examples: Iterable[Example]) -> None:
+        """These examples are of the set `name`.
+
+        Raises: DataError naming another set that holds a task id, cluster, template, schema or open-class word of one.
+        """
+        for example in examples:
+            for kind, content in zip(
+                ("task id", "cluster", "template", "schema", "word"), _contents(example), strict=True
+            ):
+                for item in content:
+                    owner = self._owners.setdefault((kind, item), name)
+                    if owner != name:
+                        raise DataError(
+                            f"the sets {owner} and {name} share the {kind} {item!r}",
+                            where=f"task {example.task.id} ({example.task.domain})",
+                            fix="give each piece of content to one split, by its hash",
+                        )
+
+
 def assert_disjoint(sets: Mapping[str, Sequence[Example]]) -> None:
     """No two sets of a domain share a task id, a cluster, a template, a schema or an open-class word.
 
@@ -144,19 +173,9 @@ def assert_disjoint(sets: Mapping[str, Sequence[Example]]) -> None:
 
     Raises: DataError naming two sets and what they share.
     """
-    kinds = ("task id", "cluster", "template", "schema", "word")
-    seen: dict[tuple[str, Any], str] = {}
+    contents = Contents()
     for name, examples in sets.items():
-        for example in examples:
-            for kind, content in zip(kinds, _contents(example), strict=True):
-                for item in content:
-                    other = seen.setdefault((kind, item), name)
-                    if other != name:
-                        raise DataError(
-                            f"the sets {other} and {name} share the {kind} {item!r}",
-                            where=f"task {example.task.id} ({example.task.domain})",
-                            fix="give each piece of content to one split, by its hash",
-                        )
+        contents.claim(name, examples)
 
 
 def _contents(example: Example) -> tuple[tuple[str, ...], ...]:

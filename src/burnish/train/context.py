@@ -19,7 +19,7 @@ from torch import Tensor
 from burnish.core.protocols import Sampling
 from burnish.core.seeds import derive_seed
 from burnish.core.types import Split
-from burnish.domains.base import Domain, Example
+from burnish.domains.base import Contents, Domain, Example
 from burnish.evals.suite import Suite, SuiteRun, SuiteRunner, mean_pass_rate, pass_rates
 from burnish.models.policy import LoraSpec, Policy
 from burnish.observe import events
@@ -47,6 +47,7 @@ class Context:
     runner: SuiteRunner
     prover: IdentityProver
     domains: Sequence[Domain]
+    contents: Mapping[str, Contents]
     labelled: Sequence[Example]
     development: Suite
     dtype: torch.dtype

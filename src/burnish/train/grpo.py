@@ -207,7 +207,10 @@ async def refuse_hopeless(context: Context, stage: GrpoStage, name: str) -> floa
 
 
 async def _draw(context: Context, stage: GrpoStage, name: str, step: int) -> Draws:
-    """Sample groups until enough have variance, or the most prompts of a step are drawn."""
+    """Sample groups until enough have variance, or the most prompts of a step are drawn.
+
+    Raises: DataError where a prompt shares content with an evaluation set.
+    """
     draws, drawn, attempt = Draws(stage.partial_credit), 0, 0
     most = stage.max_prompt_draws or stage.prompts_per_step
     while len(draws.useful) < stage.prompts_per_step and drawn < most:
@@ -215,6 +218,8 @@ async def _draw(context: Context, stage: GrpoStage, name: str, step: int) -> Dra
         rate = max(len(draws.useful) / drawn, 0.25) if drawn else 1.0
         want = min(most - drawn, math.ceil((stage.prompts_per_step - len(draws.useful)) / rate))
         examples = training_prompts(context.domains, context.recipe.seed, want, name, step, attempt)
+        for example in examples:
+            context.contents[example.task.domain].claim(str(Split.TRAIN), (example,))
         context.driver.on_done = context.progress(name, f"sampling, step {step + 1}", "replies")
         jobs = [Job(example.task, example.gold, stage.group_size) for example in examples]
         draws.add(await context.driver.run(jobs, context.sampling, stage=f"{name}/{attempt}", step=step))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from burnish.core.seeds import derive_seed
 from burnish.core.types import Message, Role, Split
 from burnish.data.preflight import PreflightReport, preflight
 from burnish.data.sources import load_tasks
-from burnish.domains.base import Domain, Example, assert_disjoint, check_gold
+from burnish.domains.base import Contents, Domain, Example, assert_disjoint, check_gold
 from burnish.domains.bfcl import NotAvailable, load_bfcl
 from burnish.domains.files import FileDomain
 from burnish.domains.registry import get_domain
@@ -180,6 +180,21 @@ def task_sets(recipe: Recipe, domains: tuple[Domain, ...], verifiers: Mapping[st
             made[split].extend(examples)
     labelled, development, gate, final = (tuple(made[split]) for split in wanted)
     return TaskSets(labelled, development, gate, final, frozenset(components))
+
+
+def contents_of(sets: TaskSets, domains: Sequence[Domain]) -> dict[str, Contents]:
+    """What the sets are made of, by domain: prompts that RL draws later are held against it."""
+    named = {
+        Split.TRAIN: sets.labelled,
+        Split.DEVELOPMENT: sets.development,
+        Split.GATE: sets.gate,
+        Split.FINAL: sets.final,
+    }
+    found = {domain.name: Contents() for domain in domains}
+    for split, examples in named.items():
+        for example in examples:
+            found[example.task.domain].claim(str(split), (example,))
+    return found
 
 
 def check_labelled(examples: tuple[Example, ...], renderer: Renderer, max_tokens: int) -> PreflightReport:

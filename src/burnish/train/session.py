@@ -34,7 +34,7 @@ from burnish.rollout.driver import Driver
 from burnish.rollout.engine_local import LocalEngine
 from burnish.rollout.weights import IdentityProver
 from burnish.train.context import Context, split_of
-from burnish.train.prepare import Prepared
+from burnish.train.prepare import Prepared, contents_of
 from burnish.train.recipe import Recipe
 
 NUM_PROBES = 4
@@ -219,6 +219,7 @@ def open_session(prepared: Prepared, folder: RunFolder, registry: Registry, *, c
         runner=runner,
         prover=IdentityProver(_probes(prepared), dtype),
         domains=prepared.domains,
+        contents=contents_of(sets, prepared.domains),
         labelled=sets.labelled,
         development=split_of(sets.development, sets.development[0].task.split, "target"),
         dtype=torch.float32,  # trained weights, whatever the sampler computes in (see `models.dtype`)
