@@ -85,7 +85,7 @@ async def run_stages(session: Session) -> None:
     grpo = next((s for s in session.state.stages if s.kind == "grpo" and s.digest), None)
     has_control = any(s.kind == CONTROL for s in session.state.stages)
     if recipe.control is not None and grpo is not None and not has_control:
-        if session.context.out_of_time():
+        if session.context.out_of_time() and session.state.pending is None:
             session.context.emit(events.StageSkipped(CONTROL, "limits.max_seconds is used up"))
         else:
             await _run_control(session, grpo)
