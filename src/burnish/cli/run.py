@@ -6,6 +6,7 @@ import shlex
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 
 import click
 
@@ -59,12 +60,20 @@ def _new_folder(recipe: Path, overrides: tuple[str, ...]) -> Path:
     return Path("runs") / f"{load_recipe(recipe, overrides).recipe.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 
+def _as_ctrl_c(_: int, frame: FrameType | None) -> None:
+    """What `docker stop`, systemd and batch queues send ends a run as Ctrl-C does: written down, ready to resume.
+
+    An event loop handles Ctrl-C by cancelling its main task, so whatever is in place for that is called.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
+
+
 def _run(recipe: Path, overrides: tuple[str, ...], out: Path, resume: bool, as_json: bool) -> int:
     from burnish.cli.progress import Progress
     from burnish.train.pipeline import run
 
-    # What `docker stop`, systemd and batch queues send: it ends a run as Ctrl-C does, written down and ready to resume.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, _as_ctrl_c)
     try:
         with Progress() as progress:
             result = run(recipe, overrides=overrides, out=out, resume=resume, on_event=progress)
