@@ -282,7 +282,10 @@ def test_a_prompt_of_an_evaluation_set_is_never_trained_on(
     overrides = [f"model.source={tiny_folder}", "tasks.domains=['toy_domain:Toy']", "stages.1.min_pass_at_k=0"]
     with pytest.raises(DataError, match="the sets gate and train share the"):
         run(RECIPE, overrides=overrides, out=tmp_path / "run")
-    assert not of_kind(list(read_events(tmp_path / "run" / "events.jsonl").records), events.GateDecided)[1:]
+    records = list(read_events(tmp_path / "run" / "events.jsonl").records)
+    assert [e.stage for e in of_kind(records, events.GateDecided)] == ["sft"]
+    trained = {(e.stage, e.step) for e in of_kind(records, events.StepMetrics) if "tokens_trained" in e.metrics}
+    assert not [step for stage, step in trained if stage == "grpo"]
 
 
 def test_hopeless_reinforcement_learning_is_refused(tmp_path: Path, tiny_folder: Path) -> None:
