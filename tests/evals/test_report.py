@@ -211,7 +211,10 @@ def test_openings_by_other_recipes_are_pointed_out(promoted: ReportData) -> None
     assert "by other recipes" not in Page(render_html(promoted, ())).text
     seen = replace(promoted, opened_by_others={"structured_extraction": 2, "tool_call": 0})
     text = Page(render_html(seen, ())).text
-    assert "structured extraction: opened once; on this machine before, by other recipes: 2 (settings" in text
+    assert (
+        "structured extraction: opened once; on this machine before, by other recipes, code or verbs: 2 (settings"
+        in text
+    )
     assert text.count("by other recipes") == 1
 
 

@@ -189,7 +189,7 @@ def test_seeds_run_beside_each_other_with_their_control(tmp_path: Path, tiny_fol
     other = run(RECIPE, overrides=[*overrides[:2], "stages.0.lr=1e-4"], out=tmp_path / "other", on_event=seen.append)
     data = decode(ReportData, json.loads((other.folder / "report" / "report.json").read_text("utf-8")))
     assert data.opened_by_others == {"structured_extraction": 1, "toy": 1}
-    assert sum("opened on this machine before, by another recipe" in w for w in data.warnings) == 2
+    assert sum("opened on this machine before, once by another recipe, code or verb" in w for w in data.warnings) == 2
 
 
 def test_a_folder_takes_one_run(finished: tuple[RunResult, list[EventRecord]], tiny_folder: Path) -> None:

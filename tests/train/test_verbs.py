@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from burnish.core.codec import decode
 from burnish.core.errors import ConfigError
@@ -66,7 +68,18 @@ def test_evaluate_is_greedy_unless_more_replies_are_asked_for(tiny_folder: Path,
 def test_a_look_at_the_final_set_is_counted(tiny_folder: Path, overrides: list[str]) -> None:
     result, _ = evaluate(str(tiny_folder), RECIPE, overrides=overrides, split="final")
     assert result.split is Split.FINAL
+    evaluate(str(tiny_folder), RECIPE, overrides=overrides, split="final")
     assert looks(overrides) == {"toy": 1}
+
+
+def test_looks_at_other_models_are_other_looks(tiny_folder: Path, overrides: list[str], tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(tiny_folder, other)
+    weights = load_file(other / "model.safetensors")
+    save_file({name: tensor * 1.01 for name, tensor in weights.items()}, other / "model.safetensors", {"format": "pt"})
+    for model in (tiny_folder, other):
+        evaluate(str(model), RECIPE, overrides=overrides, split="final")
+    assert looks(overrides) == {"toy": 2}
 
 
 @pytest.mark.parametrize(("split", "says"), [("test", "no set 'test'"), ("train", "no set"), ("bfcl", "left out")])

@@ -100,9 +100,9 @@ class ReportData:
 
     `decision` is the last stage's gate's, INCONCLUSIVE where that stage reached none; `reasons` say why.
     `openings` counts how often each domain's final set was opened in this run, `opened_by_others` how many other
-    recipes had opened the same tasks on this machine before. `not_run` maps a suite or guard to the reason why it
-    was not run. `identity` sums up the proofs: how many, largest gap in nats, how many undetectable. `power` are
-    lines printed before the run. `machine` are facts without names of hosts.
+    recipes, versions of the code or verbs had shown the same tasks to a model on this machine before. `not_run`
+    maps a suite or guard to the reason why it was not run. `identity` sums up the proofs: how many, largest gap in
+    nats, how many undetectable. `power` are lines printed before the run. `machine` are facts without names of hosts.
     """
 
     run_id: str

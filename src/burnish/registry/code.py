@@ -31,8 +31,10 @@ def code_digest(package: Path | None = None) -> str:
     return f"git:{commit}+dirty:{source_hash(package)}" if status else f"git:{commit}"
 
 
-def source_hash(package: Path) -> str:
-    """Twelve hex digits over the names and bytes of all files of a package but compiled ones."""
+def source_hash(package: Path | None = None) -> str:
+    """Twelve hex digits over the names and bytes of all files of a package (Burnish itself by default) but
+    compiled ones."""
+    package = package or Path(burnish.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:

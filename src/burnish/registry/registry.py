@@ -194,8 +194,9 @@ class Registry:
     def open_final_set(self, set_digest: str, *, domain: str, by: str, models: Sequence[str]) -> int:
         """Writes down that the models (by digest) are shown a sealed set; returns how many others did so before.
 
-        `by`: who looks, as the digest of a recipe without its seed, or a verb's name. Looking again under the
-        same name is nobody else's look: what makes numbers less blind is that settings changed after them.
+        `by`: who looks, as the digests of a recipe without its seed and of the code, or a verb and its models.
+        Looking again under the same name is nobody else's look: what makes numbers less blind is that settings
+        or code changed after them.
         """
         mine = {"set_digest": set_digest, "domain": domain, "by": by, "models": sorted(models)}
         with self.transaction(write=True) as connection:

@@ -29,6 +29,7 @@ from burnish.models.policy import Policy
 from burnish.observe.disk import atomic_write
 from burnish.observe.events import FinalSetOpened, IdentityProof
 from burnish.observe.run_folder import RunFolder
+from burnish.registry.code import source_hash
 from burnish.registry.registry import Registry
 from burnish.rollout.driver import Driver
 from burnish.rollout.engine_local import LocalEngine
@@ -149,7 +150,7 @@ class Session:
         if self.state.final_models == tuple(models):
             return
         openings, others = dict(self.state.openings), dict(self.state.opened_by_others)
-        by = recipe_digest(self.prepared.recipe)
+        by = f"{recipe_digest(self.prepared.recipe)} with code {source_hash()}"
         for domain, set_digest in final_digests(self.prepared.sets.final).items():
             openings[domain] = openings.get(domain, 0) + 1
             others[domain] = self.registry.open_final_set(set_digest, domain=domain, by=by, models=models)
@@ -186,10 +187,10 @@ def final_digests(final: Sequence[Example]) -> dict[str, str]:
 
 def opened_before(domain: str, others: int) -> str:
     """What a person should know about a final set that others have seen."""
-    recipes = "another recipe" if others == 1 else f"{others} other recipes"
+    times = "once" if others == 1 else f"{others} times"
     return (
-        f"the final set of {domain} was opened on this machine before, by {recipes}: where settings were chosen "
-        "after looking at those numbers, these are no longer blind"
+        f"the final set of {domain} was opened on this machine before, {times} by another recipe, code or verb: "
+        "where settings were chosen after looking at those numbers, these are no longer blind"
     )
 
 

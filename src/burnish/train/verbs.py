@@ -19,7 +19,7 @@ from burnish.core.errors import ConfigError, DataError, RunError
 from burnish.core.gold import Gold
 from burnish.core.protocols import Completion, GenerateRequest, Sampling
 from burnish.core.seeds import derive_seed
-from burnish.core.types import Artifacts, Decision, Message, Role, Split, Task, Trajectory
+from burnish.core.types import Artifacts, Decision, Message, Role, Split, Task, Trajectory, content_id
 from burnish.evals.gate import GateConfig, GateDecision, decide
 from burnish.evals.gate import compare as compare_results
 from burnish.evals.guard_suites import GuardRunner
@@ -110,9 +110,9 @@ def _external_suite(prepared: Prepared, name: str) -> Suite:
 def _count_opening(prepared: Prepared, split: Split, models: Sequence[str], verb: str) -> None:
     """A look at the sealed set outside a run counts as much as one inside: later reports say so."""
     if split is Split.FINAL:
-        registry = Registry()
+        registry, by = Registry(), f"{verb} {content_id(models=sorted(models))}"
         for domain, digest in final_digests(prepared.sets.final).items():
-            registry.open_final_set(digest, domain=domain, by=verb, models=models)
+            registry.open_final_set(digest, domain=domain, by=by, models=models)
 
 
 def evaluate(
