@@ -372,13 +372,19 @@ def test_doctor_tells_speed_sizes_and_what_is_missing(burnish: Burnish, monkeypa
     monkeypatch.setenv("PATH", "")
     rates = {"float32": 90e9, "bfloat16": 10e9, "int8": 0.0}
     monkeypatch.setitem(sys.modules, "burnish.train.gemm", SimpleNamespace(gemm_rates=lambda: rates))
-    shares = SimpleNamespace(DECODE_SHARE=0.5, TRAIN_SHARE=0.6, FORWARD_FLOPS=2.0, TRAIN_FLOPS=6.0)
-    monkeypatch.setitem(sys.modules, "burnish.train.machine", shares)
+    asked = []
+
+    def measure_rates(config: Any, dtype: Any, *, autocast: bool) -> SimpleNamespace:
+        asked.append((config.num_hidden_layers, str(dtype), autocast))
+        return SimpleNamespace(decode_tokens_per_s=167.0, train_tokens_per_s=50.0)
+
+    monkeypatch.setitem(sys.modules, "burnish.train.machine", SimpleNamespace(measure_rates=measure_rates))
     folder = SimpleNamespace(cache_folder=lambda: Path("cache"))
     monkeypatch.setitem(sys.modules, "burnish.models.load", folder)
     data = burnish("doctor", "--json").json
     assert data["fastest_dtype"] == "float32"
-    assert data["tokens_per_s"]["sampling"] == pytest.approx(0.5 * 90e9 / 2 / 135e6)
+    assert data["tokens_per_s"] == {"sampling": 167.0, "training": 50.0}
+    assert asked == [(30, "torch.float32", False)]
     assert data["tools"] == {"bwrap": False, "podman": False, "git": False}
     assert any("bubblewrap" in item["fix"] for item in data["advice"])
     text = burnish("doctor").out

@@ -22,9 +22,17 @@ TOOLS = {
     "podman": ("sandboxes in containers", "apt install podman"),
     "git": ("the code version in run records", "apt install git"),
 }
-SMALL_MODEL_PARAMS = 135e6  # the quick start's model, for which rates are told
+SMALL_MODEL = {  # SmolLM2-135M, the quick start's model, for which rates are told
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49152,
+    "tie_word_embeddings": True,
+}
 MIN_DISK_GIB = 4.0  # the quick start: five copies of the small model in float32, and its trajectories
-MIN_MEMORY_GIB = 5.0  # the quick start's estimate on two cores, rounded up
+MIN_MEMORY_GIB = 8.0  # the quick start's peak on two cores, rounded up
 FASTER = 1.3  # by which a format must beat float32 to be worth its rounding (as `models.dtype` decides)
 
 
@@ -53,7 +61,7 @@ def command(as_json: bool) -> None:
         "machine": to_plain(facts),
         "gflops": {name: rate / 1e9 for name, rate in rates.items()},
         "fastest_dtype": _fastest(rates),
-        "tokens_per_s": _tokens_per_s(rates),
+        "tokens_per_s": _tokens_per_s(_fastest(rates)),
         "largest_params": largest_params(facts.memory_available_bytes),
         "packages": {name: _installed(name) for name in PACKAGES},
         "tools": {name: shutil.which(name) is not None for name in TOOLS},
@@ -82,14 +90,16 @@ def _fastest(rates: dict[str, float]) -> str:
     return "bfloat16" if rates["bfloat16"] > FASTER * rates["float32"] else "float32"
 
 
-def _tokens_per_s(rates: dict[str, float]) -> dict[str, float]:
-    from burnish.train.machine import DECODE_SHARE, FORWARD_FLOPS, TRAIN_FLOPS, TRAIN_SHARE
+def _tokens_per_s(dtype: str) -> dict[str, float]:
+    """Rates of the small model, measured as `--dry-run` measures them."""
+    from transformers import LlamaConfig
 
-    rate = rates[_fastest(rates)]
-    return {
-        "sampling": DECODE_SHARE * rate / (FORWARD_FLOPS * SMALL_MODEL_PARAMS),
-        "training": TRAIN_SHARE * rate / (TRAIN_FLOPS * SMALL_MODEL_PARAMS),
-    }
+    from burnish.models.dtype import choose_dtype
+    from burnish.train.machine import measure_rates
+
+    sampler, autocast = choose_dtype(dtype)
+    rates = measure_rates(LlamaConfig(**SMALL_MODEL), sampler, autocast=autocast)
+    return {"sampling": rates.decode_tokens_per_s, "training": rates.train_tokens_per_s}
 
 
 def _advice(data: dict[str, Any]) -> list[Advice]:

@@ -5,7 +5,7 @@ The three normalisations, S sequences, T_i trained tokens of sequence i, T token
 | name | loss | what it does | source |
 |---|---|---|---|
 | "sequence" | 1/S sum_i 1/T_i sum_t l_it | tokens of long replies count less | GRPO, arXiv:2402.03300 eq. 3 |
-| "token" | 1/T sum_it l_it | every token counts the same | DAPO, arXiv:2503.14476 eq. 12 |
+| "token" | 1/T sum_it l_it | every token counts the same | DAPO, arXiv:2503.14476 eq. 12, there per group |
 | "constant" | 1/(S L) sum_it l_it, L constant | unbiased by length | Dr. GRPO, arXiv:2503.20783 section 3.1 |
 
 The KL term. With D = logp - logp_ref, the estimators of KL(policy || reference) from its own samples are

@@ -81,10 +81,8 @@ class Context:
 
     def load_policy(self, folder: Path) -> Policy:
         """A trainable policy as the recipe wants it."""
-        lora = self.recipe.model.lora
-        spec = None if lora is None else LoraSpec(lora.rank, lora.alpha, tuple(lora.target_modules))
         torch.manual_seed(derive_seed(self.recipe.seed, "lora", folder.name))  # adapters begin at random
-        return Policy.load(folder, dtype=self.dtype, lora=spec, autocast=self.autocast)
+        return Policy.load(folder, dtype=self.dtype, lora=lora_spec(self.recipe), autocast=self.autocast)
 
     async def sync(self, policy: Policy, *, stage: str, step: int) -> None:
         """Hand the policy's weights to the sampler and prove that it speaks for them.
@@ -187,6 +185,12 @@ class ProgressReporter:
         if now >= self._next_s or done == total:
             self._next_s = now + 0.25
             self._context.emit(events.Progress(self._stage, self._activity, done, total, self._unit))
+
+
+def lora_spec(recipe: Recipe) -> LoraSpec | None:
+    """The adapters that a recipe trains, or None where it trains all weights."""
+    lora = recipe.model.lora
+    return None if lora is None else LoraSpec(lora.rank, lora.alpha, tuple(lora.target_modules))
 
 
 def length_metrics(lengths: NDArray[np.int64]) -> dict[str, float]:

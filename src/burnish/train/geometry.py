@@ -1,15 +1,16 @@
 """What follows from a recipe before anything runs: sizes, tokens, time and memory.
 
-    recipe -> Geometry (counts) -> estimate(geometry, rates) -> seconds and bytes by part -> dry_run_text
+    recipe -> Geometry (counts) -> seconds by part, bytes by use -> dry_run_text
 
 Counts are upper bounds: a run may stop early or draw fewer prompts, and beginnings that replies share are
-computed once. Leaves out measuring how fast this machine is (`train.machine`) and the formula of the loss
+computed once. Leaves out measuring the model and the machine (`train.machine`) and the formula of the loss
 (`objectives`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from burnish.core.errors import ResourceError
@@ -28,6 +29,8 @@ SECOND_ROUND = 48
 """Development tasks a domain on which the best are compared: a standard error of about 7 points."""
 REPLAYED_A_STEP, REPLAYED_TOKENS = 8, 130
 """Replayed answers in a step of RL (`train.replay`), and the tokens of one with its prompt."""
+PROGRAM_BYTES = int(0.9 * GIB)
+"""Interpreter, libraries and data, before any model."""
 SURVIVORS = 4
 """One few-shot candidate in so many goes on to the second round."""
 
@@ -53,23 +56,29 @@ class TokenLengths:
 
 @dataclass(frozen=True, slots=True)
 class MachineRates:
-    """How fast a machine runs one model, and how large that model is.
+    """How fast a machine runs one model.
 
-    Tokens a second of wall time: sampling at full width, computing prompts, training (forward and backward).
-    `kv_bytes_per_token`: keys and values of all layers; `activation_bytes_per_token`: kept for the backward
-    pass; `bytes_per_weight`: of the training dtype; `trainable_frac`: 1 unless adapters are trained;
-    `available_bytes`: memory that a run may take now.
+    Tokens a second of wall time: sampling, computing prompts, training (forward and backward).
     """
 
     decode_tokens_per_s: float
     prefill_tokens_per_s: float
     train_tokens_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """How large a model is.
+
+    `kv_bytes_per_token`: keys and values of all layers; `activation_bytes_per_token`: kept for the backward
+    pass; `bytes_per_weight`: of the training dtype; `trainable_frac`: 1 unless adapters are trained.
+    """
+
     params: int
     kv_bytes_per_token: int
     activation_bytes_per_token: int
     bytes_per_weight: int = 4
     trainable_frac: float = 1.0
-    available_bytes: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +110,6 @@ class Geometry:
     def num_replies(self) -> int:
         """Replies sampled, over all parts."""
         return sum(phase.num_replies for phase in self.phases)
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Seconds by phase and bytes by use, as good as the rates they come from."""
-
-    seconds: dict[str, float]
-    num_bytes: dict[str, float]
-
-    @property
-    def total_seconds(self) -> float:
-        """Wall time of the whole run."""
-        return sum(self.seconds.values())
-
-    @property
-    def total_bytes(self) -> float:
-        """Memory at the fullest moment, on top of the interpreter."""
-        return sum(self.num_bytes.values())
 
 
 def derive_geometry(recipe: Recipe, lengths: TokenLengths | None = None) -> Geometry:
@@ -249,8 +240,8 @@ def _final(recipe: Recipe, lengths: TokenLengths) -> Phase:
     )
 
 
-def estimate(geometry: Geometry, rates: MachineRates) -> Estimate:
-    """Wall time and memory of a run at these rates."""
+def estimate_seconds(geometry: Geometry, rates: MachineRates) -> dict[str, float]:
+    """Wall time of a run by phase, at these rates."""
     seconds = {
         phase.name: phase.prefill_tokens / rates.prefill_tokens_per_s
         + phase.sampled_tokens / rates.decode_tokens_per_s
@@ -259,16 +250,21 @@ def estimate(geometry: Geometry, rates: MachineRates) -> Estimate:
     }
     if geometry.controlled:
         seconds["control"] = seconds[geometry.controlled]
-    weights = float(rates.params * rates.bytes_per_weight)
-    trained = rates.params * rates.trainable_frac
-    num_bytes = {
+    return seconds
+
+
+def estimate_bytes(geometry: Geometry, size: ModelSize) -> dict[str, float]:
+    """Memory of a run at its fullest moment, by use."""
+    weights = float(size.params * size.bytes_per_weight)
+    trained = size.params * size.trainable_frac
+    return {
+        "program": float(PROGRAM_BYTES),
         "weights": weights * (2 if geometry.has_reference else 1),
-        "sampler": weights + geometry.max_sequences * geometry.longest_tokens * rates.kv_bytes_per_token,
-        "gradients": trained * rates.bytes_per_weight,
+        "sampler": weights + geometry.max_sequences * geometry.longest_tokens * size.kv_bytes_per_token,
+        "gradients": trained * size.bytes_per_weight,
         "optimiser": trained * 8.0,  # AdamW: two float32 moments
-        "activations": float(MICRO_BATCH_TOKENS * rates.activation_bytes_per_token),
+        "activations": float(MICRO_BATCH_TOKENS * size.activation_bytes_per_token),
     }
-    return Estimate(seconds, num_bytes)
 
 
 def largest_params(available_bytes: float) -> dict[str, float]:
@@ -278,21 +274,28 @@ def largest_params(available_bytes: float) -> dict[str, float]:
     return {"full training": room / 20, "adapters (lora)": room / 8, "evaluation": room / 4}
 
 
-def require_fit(recipe: Recipe, needed: Estimate, available_bytes: float, *, where: str) -> None:
+def require_fit(recipe: Recipe, num_bytes: Mapping[str, float], available_bytes: float, *, where: str) -> None:
     """Checks the estimate against `engine.memory_gib`, or else against what is available.
 
     Raises: ResourceError with what is needed, what may be used, and what to change.
     """
     limit = available_bytes if recipe.engine.memory_gib is None else recipe.engine.memory_gib * GIB
-    if needed.total_bytes > limit:
+    if (needed := sum(num_bytes.values())) > limit:
         raise ResourceError(
-            f"the run needs about {needed.total_bytes / GIB:.1f} GiB of memory and may use {limit / GIB:.1f}",
+            f"the run needs about {needed / GIB:.1f} GiB of memory and may use {limit / GIB:.1f}",
             where=where,
             fix="lower engine.max_sequences or sampling.max_tokens, set model.lora, or use a smaller model",
         )
 
 
-def dry_run_text(recipe: Recipe, geometry: Geometry, needed: Estimate | None = None, *, gate_power: str = "") -> str:
+def dry_run_text(
+    recipe: Recipe,
+    geometry: Geometry,
+    seconds: Mapping[str, float] | None = None,
+    num_bytes: Mapping[str, float] | None = None,
+    *,
+    gate_power: str = "",
+) -> str:
     """What `burnish run --dry-run` prints: every part with its sizes, then power, time and memory where known."""
     tasks = recipe.tasks
     width = max(len(phase.name) for phase in geometry.phases)
@@ -303,20 +306,23 @@ def dry_run_text(recipe: Recipe, geometry: Geometry, needed: Estimate | None = N
         f"{tasks.gate} gate, {tasks.final} final",
     ]
     for phase in geometry.phases:
-        took = f"  [{_duration(needed.seconds[phase.name])}]" if needed else ""
+        took = f"  [{_duration(seconds[phase.name])}]" if seconds else ""
         lines.append(f"  {phase.name:<{width}}  {phase.text}{took}")
     if geometry.controlled:
-        took = f"  [{_duration(needed.seconds['control'])}]" if needed else ""
+        took = f"  [{_duration(seconds['control'])}]" if seconds else ""
         lines.append(f"  {'control':<{width}}  {recipe.control} for the wall time of {geometry.controlled}{took}")
     sampled = sum(phase.sampled_tokens for phase in geometry.phases)
     trained = sum(phase.trained_tokens for phase in geometry.phases)
     lines.append(f"at most {geometry.num_replies:,} replies, {sampled:,.0f} tokens sampled, {trained:,.0f} trained")
     if gate_power:
         lines.append(f"gate   {gate_power}")
-    if needed:
-        parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in needed.num_bytes.items())
-        lines.append(f"time   about {_duration(needed.total_seconds)}")
-        lines.append(f"memory about {needed.total_bytes / GIB:.1f} GiB ({parts})")
+    if seconds:
+        lines.append(f"time   about {_duration(sum(seconds.values()))}")
+    elif num_bytes:
+        lines.append("time   not measured: less memory is available than the run needs")
+    if num_bytes:
+        parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in num_bytes.items())
+        lines.append(f"memory about {sum(num_bytes.values()) / GIB:.1f} GiB ({parts})")
     return "\n".join(lines)
 
 

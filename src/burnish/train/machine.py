@@ -1,48 +1,53 @@
-"""How fast this machine runs a model: estimated from two products of its own size, in about a second.
+"""How large a model is, and how fast this machine runs it.
 
-The figures are for planning (`--dry-run`, the memory check); a run reports what it measured.
+Sizes are read from the model's folder. Rates are measured on the model itself, made shallow: sampling, prompts
+and training are each timed with one layer and with three, of random weights, in the recipe's precision, and what
+a layer adds is counted for all of them. Leaves out what a run measures and reports: proofs, optimiser, verifiers.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from burnish.core.protocols import Sampling
+from burnish.models.decoder import make_decoder
 from burnish.models.dtype import choose_dtype
-from burnish.train.geometry import MachineRates
+from burnish.models.policy import LoraSpec, Policy
+from burnish.objectives.sft import SFT
+from burnish.rollout.engine_sampling import draw_tokens
+from burnish.train.backend import LocalBackend, TrainSequence, step_denominators
+from burnish.train.context import lora_spec
+from burnish.train.geometry import MICRO_BATCH_TOKENS, MachineRates, ModelSize, TokenLengths
 from burnish.train.recipe import Recipe
 
-DECODE_SHARE, PREFILL_SHARE, TRAIN_SHARE = 0.6, 0.7, 0.7
-"""Share of the plain product's speed that each kind of work reaches. Measured with a 135M Llama model on two
-AVX2 cores: decoding 64 sequences 0.6, prompts 0.7, training 0.7."""
+FEW_LAYERS, MORE_LAYERS = 1, 3
+REPEATS = 3
+"""Timed repetitions; the fastest counts, since other processes only ever slow one down."""
+MAX_WIDTH, ADMITTED_AT_ONCE = 128, 32
+FULL_SHARE = 0.8
+"""Share of the sampler's slots that a run keeps busy: rounds end with a few long replies."""
 
-FORWARD_FLOPS, TRAIN_FLOPS = 2.0, 6.0
-"""Floating-point operations a weight and token: forward, and forward with backward (Kaplan et al. 2020,
-arXiv 2001.08361, table 1)."""
 
-
-def measure_rates(folder: Path, recipe: Recipe) -> MachineRates:
-    """Estimated rates of the model in a folder, from its shape and two timed matrix products."""
+def measure_size(folder: Path, recipe: Recipe) -> ModelSize:
+    """Sizes of the model in a folder, from its config and the headers of its weights."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
     config = config.get("text_config", config)
-    sampler_dtype, autocast = choose_dtype(recipe.model.dtype)
-    params = _num_parameters(folder, config)
+    sampler_dtype, _ = choose_dtype(recipe.model.dtype)
+    params = _num_parameters(folder)
     hidden, layers = int(config["hidden_size"]), int(config["num_hidden_layers"])
     heads = int(config["num_attention_heads"])
     kv_heads = int(config.get("num_key_value_heads") or heads)
     head_dim = int(config.get("head_dim") or hidden // heads)
-    train_dtype = torch.bfloat16 if autocast else torch.float32
-    decode = _flops_per_s(recipe.engine.max_sequences, hidden, sampler_dtype)
-    wide = _flops_per_s(512, hidden, train_dtype)
     lora = recipe.model.lora
-    return MachineRates(
-        decode_tokens_per_s=DECODE_SHARE * decode / (FORWARD_FLOPS * params),
-        prefill_tokens_per_s=PREFILL_SHARE * wide / (FORWARD_FLOPS * params),
-        train_tokens_per_s=TRAIN_SHARE * wide / (TRAIN_FLOPS * params),
+    return ModelSize(
         params=params,
         kv_bytes_per_token=2 * layers * kv_heads * head_dim * sampler_dtype.itemsize,
         # What transformers' layers keep for the backward pass: about 34 values of hidden size a layer
@@ -53,7 +58,7 @@ def measure_rates(folder: Path, recipe: Recipe) -> MachineRates:
     )
 
 
-def _num_parameters(folder: Path, config: dict[str, Any]) -> int:
+def _num_parameters(folder: Path) -> int:
     """Weights in the folder's safetensors, from their headers."""
     from safetensors import safe_open
 
@@ -73,11 +78,94 @@ def _lora_frac(rank: int, hidden: int, params: int, layers: int, modules: int) -
     return min(1.0, layers * modules * rank * 3 * hidden / params)
 
 
-def _flops_per_s(rows: int, hidden: int, dtype: torch.dtype) -> float:
-    a, b = torch.randn(rows, hidden).to(dtype), torch.randn(4 * hidden, hidden).to(dtype)
-    best = float("inf")
-    for _ in range(5):
+def recipe_rates(folder: Path, recipe: Recipe) -> MachineRates:
+    """Rates of the model in a folder as a recipe would run it."""
+    from transformers import AutoConfig
+
+    dtype, autocast = choose_dtype(recipe.model.dtype)
+    width = min(recipe.engine.max_sequences, MAX_WIDTH)
+    config = AutoConfig.from_pretrained(folder)
+    return measure_rates(config, dtype, autocast=autocast, lora=lora_spec(recipe), width=width)
+
+
+def measure_rates(
+    config: Any, dtype: torch.dtype, *, autocast: bool, lora: LoraSpec | None = None, width: int = MAX_WIDTH
+) -> MachineRates:
+    """Rates on this machine of a model with this transformers configuration; takes seconds with a small model.
+
+    `dtype`: the sampler's; `autocast`: whether training multiplies in bf16; `width`: sequences in flight.
+    """
+    layers = int(config.get_text_config().num_hidden_layers)
+    with torch.random.fork_rng():
+        few, more = (
+            _token_seconds(_shallow(config, depth), dtype, autocast, lora, width) for depth in (FEW_LAYERS, MORE_LAYERS)
+        )
+    whole = few + np.maximum(more - few, 0.0) / (MORE_LAYERS - FEW_LAYERS) * (layers - FEW_LAYERS)
+    decode, prefill, train = (1.0 / whole).tolist()
+    return MachineRates(FULL_SHARE * decode, prefill, train)
+
+
+def _shallow(config: Any, layers: int) -> Any:
+    """A model of this configuration but with so many layers, of random weights."""
+    from transformers import AutoModelForCausalLM
+
+    config = copy.deepcopy(config)
+    text = config.get_text_config()
+    text.num_hidden_layers = layers
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:layers]
+    return AutoModelForCausalLM.from_config(config).float().eval()
+
+
+def _token_seconds(
+    model: Any, dtype: torch.dtype, autocast: bool, lora: LoraSpec | None, width: int
+) -> NDArray[np.float64]:
+    """Seconds a token [3]: sampled at this width, of a prompt, trained."""
+    rng = np.random.default_rng(0)
+    lengths = TokenLengths()
+    vocabulary = int(model.config.get_text_config().vocab_size)
+
+    def some(tokens: float) -> NDArray[np.int32]:
+        return rng.integers(0, vocabulary, int(tokens), dtype=np.int32)
+
+    prompts = [some(lengths.prompt) for _ in range(width)]
+    sampled, prompted = _sampler_seconds(model, dtype, prompts)
+    policy = Policy(model, Path(), lora=lora, autocast=autocast)
+    rows: list[TrainSequence] = []
+    while sum(len(row.ids) for row in rows) < MICRO_BATCH_TOKENS:
+        ids = some(lengths.prompt + lengths.reply)
+        rows.append(TrainSequence(ids, np.arange(len(ids)) >= lengths.prompt, group=len(rows)))
+    return np.array([sampled, prompted, _trainer_seconds(policy, rows)])
+
+
+def _sampler_seconds(model: Any, dtype: torch.dtype, prompts: list[NDArray[np.int32]]) -> tuple[float, float]:
+    """Seconds a sampled token and a prompt's token, with as many sequences in flight as there are prompts."""
+    width = len(prompts)
+    if not (decoder := make_decoder(model, dtype=dtype, max_slots=width)).continuous:
+        prompts = prompts[:ADMITTED_AT_ONCE]
+    seeds = np.arange(len(prompts), dtype=np.uint64)
+    sampling = Sampling(max_tokens=REPEATS + 1, temperature=1.0)
+    prompted, logits = [], []
+    for start in range(0, len(prompts), ADMITTED_AT_ONCE):
+        some = prompts[start : start + ADMITTED_AT_ONCE]
         began = time.perf_counter()
-        torch.nn.functional.linear(a, b)
-        best = min(best, time.perf_counter() - began)
-    return 2.0 * rows * hidden * 4 * hidden / best
+        logits.append(decoder.admit(some, [REPEATS + 1] * len(some)))
+        prompted.append((time.perf_counter() - began) / sum(len(ids) for ids in some))
+    sampled, latest = [], torch.cat(logits)
+    for position in range(REPEATS + 1):
+        began = time.perf_counter()
+        drawn = draw_tokens(latest, sampling, seeds, np.full(len(prompts), position, dtype=np.int64))
+        latest = decoder.step(drawn.tokens)
+        sampled.append((time.perf_counter() - began) / len(prompts))
+    return min(sampled), min(prompted)
+
+
+def _trainer_seconds(policy: Policy, rows: list[TrainSequence]) -> float:
+    """Seconds a token of one micro-batch, forward and backward."""
+    backend = LocalBackend(policy)
+    found = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        step = backend.forward_backward(rows, SFT(), step_denominators(rows))
+        found.append((time.perf_counter() - began) / step.num_computed_tokens)
+    return min(found)

@@ -31,8 +31,8 @@ from burnish.registry.code import code_digest
 from burnish.registry.records import RunStatus
 from burnish.registry.registry import Registry
 from burnish.train.final import final_evaluation, power_lines, register_evaluation
-from burnish.train.geometry import derive_geometry, dry_run_text, estimate, require_fit
-from burnish.train.machine import measure_rates
+from burnish.train.geometry import derive_geometry, dry_run_text, estimate_bytes, estimate_seconds, require_fit
+from burnish.train.machine import measure_size, recipe_rates
 from burnish.train.prepare import describe_machine, prepare, require_disk
 from burnish.train.recipe import LoadedRecipe, Recipe, load_recipe
 from burnish.train.session import Session, open_session
@@ -104,14 +104,15 @@ def dry_run(recipe: str | Path | Recipe | dict[str, Any], overrides: Iterable[st
     """Geometry, time and memory of a recipe, and the formula of each stage's loss; nothing is written."""
     loaded = load_recipe(recipe, overrides)
     prepared = prepare(loaded.recipe, _beside(recipe, None))
-    rates = measure_rates(prepared.base_folder, loaded.recipe)
     geometry = derive_geometry(loaded.recipe)
-    needed = estimate(geometry, rates)
+    num_bytes = estimate_bytes(geometry, measure_size(prepared.base_folder, loaded.recipe))
+    fits = sum(num_bytes.values()) <= machine_facts(Path.cwd()).memory_available_bytes
+    seconds = estimate_seconds(geometry, recipe_rates(prepared.base_folder, loaded.recipe)) if fits else None
     formulas = [f"loss of stages[{i}] {s.kind}\n{formula_of(s)}" for i, s in enumerate(loaded.recipe.stages)]
     gate_power = describe_sample(
         [(e.task.domain, e.task.cluster) for e in prepared.sets.gate], confidence=loaded.recipe.gate.confidence
     )
-    return "\n".join([dry_run_text(loaded.recipe, geometry, needed, gate_power=gate_power), *formulas])
+    return "\n".join([dry_run_text(loaded.recipe, geometry, seconds, num_bytes, gate_power=gate_power), *formulas])
 
 
 def _beside(recipe: object, run_folder: str | Path | None) -> Path:
@@ -143,10 +144,10 @@ def _run_one(
 ) -> RunResult:
     recipe = loaded.recipe
     prepared = prepare(recipe, beside)
-    rates = measure_rates(prepared.base_folder, recipe)
-    needed = estimate(derive_geometry(recipe), rates)
+    size = measure_size(prepared.base_folder, recipe)
+    needed = estimate_bytes(derive_geometry(recipe), size)
     require_fit(recipe, needed, machine_facts(path).memory_available_bytes, where="engine.memory_gib")
-    require_disk(path, rates.params * rates.bytes_per_weight)
+    require_disk(path, size.params * size.bytes_per_weight)
     if recipe.deterministic:
         torch.use_deterministic_algorithms(True)
     if resume:
