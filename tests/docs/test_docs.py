@@ -137,7 +137,7 @@ def test_the_example_can_be_run() -> None:
     sets = {str(split): domain.generate(split, count, seed=0) for split, count in counts.items()}
     assert_disjoint(sets)
     for examples in sets.values():
-        check_gold(examples, get_verifier(domain.verifier))
+        check_gold(examples, {domain.verifier: get_verifier(domain.verifier)})
     assert min(counts.values()) >= load_recipe(TICKETS / "recipe.yaml").recipe.gate_config().min_clusters
 
 

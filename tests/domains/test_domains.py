@@ -202,7 +202,7 @@ def example_of(prompt: str, *, split: Split = Split.TRAIN, reply: str = "4", ori
 def test_check_gold_names_the_task_that_fails() -> None:
     good, bad = example_of("2 + 2 = ?"), example_of("1 + 3 = ?", reply="5")
     check_gold([good])
-    check_gold([good], get_verifier("exact"))
+    check_gold([good], {"exact": get_verifier("exact")})
     with pytest.raises(VerifierError) as caught:
         check_gold([good, bad])
     assert bad.task.id in caught.value.what

@@ -72,3 +72,19 @@ def test_ids_do_not_depend_on_where_the_file_lies(tmp_path: Path) -> None:
     here = FileDomain(write(tmp_path / "a.jsonl", rows(40)), "v.py:right")
     there = FileDomain(write(tmp_path / "elsewhere" / "a.jsonl", rows(40)), "v.py:right")
     assert ids(here, Split.GATE) == ids(there, Split.GATE)
+
+
+def test_case_and_white_space_do_not_carry_a_prompt_into_another_set(tmp_path: Path) -> None:
+    plain = rows(60)
+    shouted = [{**row, "prompt": str(row["prompt"]).upper().replace(" ", "  ")} for row in plain]
+    domain = FileDomain(write(tmp_path / "a.jsonl", plain + shouted), "exact")
+    for split in Split:
+        said = [e.task.prompt[0].text for e in domain.generate(split, domain.limit(split), 0)]
+        assert len(said) == 2 * len({" ".join(text.casefold().split()) for text in said})
+
+
+def test_one_prompt_in_clusters_on_both_sides_is_refused(tmp_path: Path) -> None:
+    table = [{"prompt": "Say hello.", "answer": "hello", "cluster": f"c{i}", "id": f"{i}"} for i in range(40)]
+    with pytest.raises(DataError, match="the same task") as caught:
+        FileDomain(write(tmp_path / "a.jsonl", table), "exact")
+    assert "cluster" in caught.value.fix or "keep one" in caught.value.fix

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from burnish.core.errors import ConfigError, ModelError
-from burnish.models.dtype import choose_dtype
+from burnish.models.digest import weights_digest
+from burnish.models.dtype import cast_parameters, choose_dtype
 from burnish.models.load import load_transformers, resolve_model
 from burnish.models.policy import LoraSpec, Policy
 from conftest import tiny_model
@@ -113,6 +114,32 @@ def test_saved_is_loaded(folder: Path, tmp_path: Path, family: str, lora: LoraSp
 def test_an_unknown_lora_target_is_refused() -> None:
     with pytest.raises(ConfigError, match="attn_proj"):
         Policy(tiny_model(), Path(), lora=LoraSpec(4, 8.0, ("attn_proj",)))
+
+
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+def test_adapters_on_embeddings_and_head_are_refused(target: str) -> None:
+    with pytest.raises(ConfigError, match="trained whole or not at all"):
+        Policy(tiny_model(tie_word_embeddings=False), Path(), lora=LoraSpec(4, 8.0, ("q_proj", target)))
+
+
+def test_adapters_that_are_still_zero_leave_every_byte(folder: Path) -> None:
+    model = tiny_model()
+    with torch.no_grad():
+        model.model.layers[0].self_attn.q_proj.weight[0, :8] = -0.0
+    before = weights_digest(Policy(model, folder).sampler_state())
+    assert weights_digest(Policy(model, folder, lora=LoraSpec(4, 8.0, ("q_proj",))).sampler_state()) == before
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "qwen3_moe"])
+def test_rotary_frequencies_are_not_rounded_with_the_weights(family: str) -> None:
+    model = tiny_model(family)
+    exact = {name: buffer.clone() for name, buffer in model.named_buffers() if "inv_freq" in name}
+    assert exact
+    cast = cast_parameters(model, torch.bfloat16)
+    assert {p.dtype for p in cast.parameters()} == {torch.bfloat16}
+    for name, buffer in cast.named_buffers():
+        if name in exact:
+            assert torch.equal(buffer, exact[name]), name
 
 
 def test_dtypes() -> None:

@@ -2,8 +2,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from filelock import FileLock
+
+from burnish.core.errors import ResourceError
 from burnish.core.types import CheckpointRef, Decision
-from burnish.observe.run_folder import RunFolder
+from burnish.observe.run_folder import RunFolder, hold
+from burnish.registry import cleaning
 from burnish.registry.cleaning import CleanPlan, clean
 from burnish.registry.records import RunStatus
 
@@ -76,6 +81,61 @@ def test_a_run_in_progress_loses_nothing(world: World) -> None:
     assert deletable(clean(world.registry)) == {"a"}
     with RunFolder.resume(path):
         assert deletable(clean(world.registry)) == set()
+
+
+def test_an_unfinished_run_that_could_go_on_loses_nothing(world: World) -> None:
+    path = world.run("r1")
+    for name in ("a", "b"):
+        world.checkpoint("r1", name)
+    (path / "state.json").write_text("{}")
+    world.registry.finish_run("r1", RunStatus.INTERRUPTED, "ctrl-c")
+    plan = clean(world.registry, apply=True)
+    assert plan.delete == ()
+    assert reasons(plan) == {
+        "r1": "can be resumed; where it need not, remove its folder",
+        "a": "its run is not finished",
+        "b": "its run is not finished",
+    }
+    world.registry.finish_run("r1", RunStatus.FINISHED)
+    assert deletable(clean(world.registry)) == {"a"}
+
+
+def test_state_of_training_alone_is_something_to_go_on_from(world: World) -> None:
+    path = world.run("r1")
+    state = path / "checkpoints" / "sft" / "state" / "step-00000004"
+    state.mkdir(parents=True)
+    world.registry.finish_run("r1", RunStatus.FAILED, "full disk")
+    assert clean(world.registry, apply=True).delete == ()
+    assert state.is_dir()
+
+
+def test_a_run_resumed_after_the_plan_was_made_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = finished_run(world)
+    resumed = []
+
+    def hold_late(folder: Path) -> FileLock:
+        resumed.append(RunFolder.resume(folder))
+        return hold(folder)
+
+    monkeypatch.setattr(cleaning, "hold", hold_late)
+    assert clean(world.registry, apply=True).delete == ()
+    assert len(list((path / "checkpoints").iterdir())) == 5
+    resumed[0].close()
+
+
+def test_while_it_deletes_the_run_cannot_be_resumed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = finished_run(world)
+    seen = []
+
+    def rmtree(folder: Path) -> None:
+        with pytest.raises(ResourceError, match="another run is using the folder"):
+            RunFolder.resume(path)
+        seen.append(folder.name)
+
+    monkeypatch.setattr(cleaning.shutil, "rmtree", rmtree)
+    clean(world.registry, apply=True)
+    assert sorted(seen) == ["early", "rejected"]
+    RunFolder.resume(path).close()
 
 
 def test_a_failed_run_without_checkpoints_goes_whole(world: World) -> None:

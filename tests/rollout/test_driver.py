@@ -14,7 +14,7 @@ import pytest
 from burnish.core.errors import FaultBudgetError, RunError
 from burnish.core.outcomes import Ending, Outcome, StopReason
 from burnish.core.protocols import Completion, GenerateRequest, Sampling, Step
-from burnish.core.types import Artifacts, Message, Role, Split, Task, TokenSource, TokenUse, Trajectory
+from burnish.core.types import Artifacts, Message, Role, Split, Task, TokenSource, TokenUse, ToolSpec, Trajectory
 from burnish.envs import registry as environments
 from burnish.models.load import load_transformers
 from burnish.render.renderer import Renderer
@@ -94,6 +94,18 @@ class FailingEngine:
         yield
 
 
+def test_a_tasks_tools_are_in_its_prompt(parts: tuple[LocalEngine, Renderer]) -> None:
+    engine, renderer = parts
+    tool = ToolSpec("clock", "The time.", {"type": "object", "properties": {}})
+    (job,) = jobs(1, 2)
+    with_tool = replace(job, task=replace(job.task, tools=(tool,)))
+    (group,) = play(Driver(engine, renderer, run_seed=1), [with_tool])
+    for trajectory in group:
+        prompt = trajectory.ids[trajectory.source == TokenSource.PROMPT]
+        assert np.array_equal(prompt, renderer.prompt(job.task.prompt, (tool,)).ids)
+        assert "clock" in renderer.tokenizer.decode(prompt.tolist())
+
+
 def test_groups_share_their_prompt_and_keep_what_was_sampled(parts: tuple[LocalEngine, Renderer]) -> None:
     engine, renderer = parts
     seen: list[Completion] = []
@@ -166,6 +178,47 @@ def test_several_turns(parts: tuple[LocalEngine, Renderer], monkeypatch: pytest.
         task = jobs(1, 1)[0].task
         talk = [*task.prompt, said, Message.of(Role.USER, "again 1"), said, Message.of(Role.USER, "again 2")]
         assert t.ids[: t.turns[-1].start].tolist() == renderer.prompt(talk).ids.tolist()
+
+
+class FailsOnce(EchoTwice):
+    """Away when it is first asked."""
+
+    asked = 0
+
+    async def reset(self, task: Task, seed: int) -> Step:
+        FailsOnce.asked += 1
+        if FailsOnce.asked == 1:
+            raise ConnectionError("the tool server is away")
+        return await super().reset(task, seed)
+
+
+def test_an_environment_that_failed_once_is_asked_once_more(
+    parts: tuple[LocalEngine, Renderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(environments.ENVIRONMENTS, "fails_once", FailsOnce)
+    (group,) = play(Driver(ScriptedEngine(*parts), parts[1], run_seed=1), jobs(1, 3, "fails_once"))  # type: ignore[arg-type]
+    assert [t.sample for t in group] == [0, 1, 2]
+    assert all(t.ending is Ending.VERIFIED for t in group)
+    assert FailsOnce.asked == 4
+
+
+class Verbose(EchoTwice):
+    """Answers at such length that the context is full."""
+
+    async def step(self, message: Message) -> Step:
+        return Step((Message.of(Role.USER, "and again " * 3_000),))
+
+
+def test_a_conversation_that_outgrows_the_context_is_cut(
+    parts: tuple[LocalEngine, Renderer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(environments.ENVIRONMENTS, "verbose", Verbose)
+    engine = ScriptedEngine(*parts)
+    ((cut,),) = play(Driver(engine, parts[1], run_seed=1), jobs(1, 1, "verbose"))  # type: ignore[arg-type]
+    assert cut.ending is Ending.TRUNCATED
+    assert cut.main is not None
+    assert cut.main.outcome is not Outcome.UNDECIDED
+    assert len(engine.prompts) == 1
 
 
 @pytest.mark.parametrize("part", ["reset", "step", "finish"])

@@ -12,6 +12,7 @@ import torch
 
 from burnish.core.errors import IntegrityError
 from burnish.models.policy import Policy
+from burnish.observe.events import Resumed, StepMetrics
 from burnish.train.backend import LocalBackend
 from burnish.train.best import Progression, clear_stage
 from conftest import tiny_model
@@ -21,7 +22,7 @@ class Development:
     """Stands in for the run: pass rates by step, and the events that were emitted."""
 
     def __init__(self, folder: Path, rates: dict[int, float]) -> None:
-        self.folder = SimpleNamespace(checkpoints=folder)
+        self.folder = SimpleNamespace(checkpoints=folder, read_events=lambda: SimpleNamespace(events=self.emitted))
         self.rates = rates
         self.earlier_s = 0.0
         self.emitted: list[object] = []
@@ -105,3 +106,13 @@ def test_weights_of_another_step_are_never_taken_for_the_best(tmp_path: Path) ->
     with pytest.raises(IntegrityError, match="kept is none"):
         progression.take_best()
     assert weight(progression) == 1.0
+
+
+def test_steps_that_were_never_saved_are_said_to_be_done_again(tmp_path: Path) -> None:
+    killed = started(tmp_path, {1: 0.5})
+    assert killed.resume() == 0
+    assert killed.context.emitted == []  # a stage that begins goes on from nothing
+    killed.context.emit(StepMetrics("sft", 1, {"loss": 1.0}))
+    killed.context.emit(StepMetrics("rl", 1, {"loss": 1.0}))
+    assert killed.resume() == 0
+    assert killed.context.emitted[-1] == Resumed("sft", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from burnish.core.codec import decode
 from burnish.core.errors import ConfigError, DataError, InputError, ResourceError
@@ -19,11 +21,14 @@ from burnish.core.outcomes import Outcome
 from burnish.core.types import Decision, Split, TokenSource, TokenUse
 from burnish.domains.base import Domain, Example
 from burnish.evals.report_data import ReportData
+from burnish.models.digest import weights_digest
+from burnish.models.policy import Policy
 from burnish.observe import events
-from burnish.observe.events import EventRecord, read_events
+from burnish.observe.events import EventRecord, metric_rows, read_events
 from burnish.observe.trajectories import TrajectoryReader
 from burnish.registry.records import RunStatus
 from burnish.registry.registry import Registry
+from burnish.train.context import Context
 from burnish.train.pipeline import RunResult, dry_run, run
 from burnish.train.prepare import EVALUATION_SEED
 from burnish.train.verbs import compare, rescore
@@ -270,6 +275,41 @@ def test_out_of_time_it_still_evaluates_what_it_has_and_says_what_it_left_out(
     assert of_kind(seen, events.FinalSetOpened)
 
 
+def test_out_of_time_within_a_stage_it_looks_at_what_it_has_trained(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two steps of RL before the first evaluation is due: the step that was made is evaluated, and may be the best."""
+    overrides = [f"model.source={tiny_folder}", "tasks.domains=['toy_domain:Toy']", "limits.max_seconds=1000"]
+    overrides += ["stages.1.evaluate_every_steps=2", "stages.0.evaluate_every_steps=0"]
+    seen: list[EventRecord] = []
+
+    def out_of_time(context: Context) -> bool:
+        return any(e.stage == "grpo" and e.step == 1 for e in of_kind(seen, events.StepMetrics))
+
+    monkeypatch.setattr(Context, "out_of_time", out_of_time)
+    result = run(RECIPE, overrides=overrides, out=tmp_path / "run", on_event=seen.append)
+    data = decode(ReportData, json.loads((result.folder / "report" / "report.json").read_text("utf-8")))
+    grpo = next(s for s in data.stages if s.name == "grpo")
+    assert [step for step, _ in grpo.points] == [0, 1]
+    assert any("limits.max_seconds is used up" in e.message for e in of_kind(seen, events.Warning_))
+
+
+def test_adapters_go_the_whole_way(tmp_path: Path, tiny_folder: Path) -> None:
+    """LoRA on weights that hold -0.0, as many quantised ones do: the base is recognised at every gate."""
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.0.self_attn.q_proj.weight"][0, :8] = -0.0
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    overrides = [f"model.source={folder}", "tasks.domains=['toy_domain:Toy']", "model.lora.rank=4"]
+    overrides += ["model.lora.target_modules=[q_proj,v_proj]", "stages.0.lr=1e-2"]
+    seen: list[EventRecord] = []
+    result = run(RECIPE, overrides=overrides, out=tmp_path / "run", on_event=seen.append)
+    data = decode(ReportData, json.loads((result.folder / "report" / "report.json").read_text("utf-8")))
+    assert of_kind(seen, events.GateDecided)
+    assert data.base_digest == weights_digest(Policy.load(folder).sampler_state())
+
+
 def test_a_prompt_of_an_evaluation_set_is_never_trained_on(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,6 +415,12 @@ def test_killed_anywhere_it_goes_on(
     assert resumed.decision == whole.decision
     assert [m.result.records for m in resumed.models] == [m.result.records for m in whole.models]
     assert resumed.openings == whole.openings
+    assert resumed.cost.tokens_trained == whole.cost.tokens_trained
+    steps, whole_steps = (
+        [(row.stage, row.step, row.metrics.get("dev_pass_rate")) for row in metric_rows(read_events(log).records)]
+        for log in (folder / "events.jsonl", finished[0].folder / "events.jsonl")
+    )
+    assert steps == whole_steps
 
     # Resuming what has finished draws the report again and opens nothing.
     assert start(100_000) == 0
@@ -391,7 +437,7 @@ def own_task(tmp_path: Path, tiny_folder: Path) -> Path:
     table = [{"prompt": f"Say {i}.", "answer": "ok"} for i in range(80)]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, table)), "utf-8")
     (folder / "guard.jsonl").write_text(
-        "\n".join(map(json.dumps, [{"prompt": f"Hi {i}", "answer": "ok"} for i in range(5)]))
+        "\n".join(map(json.dumps, [{"prompt": f"Hi {i}", "answer": "ok"} for i in range(30)]))
     )
     (folder / "judge.py").write_text("def even(reply, gold):\n    return float(len(reply) % 2 == 0)\n")
     recipe = RECIPE.read_text("utf-8").replace(
@@ -410,7 +456,7 @@ def test_a_users_own_rows_verifier_and_guard(own_task: Path, tmp_path: Path, mon
     result = run(own_task / "recipe.yaml", out=tmp_path / "run")
     data = decode(ReportData, json.loads((result.folder / "report" / "report.json").read_text("utf-8")))
     gates = [s.gate for s in data.stages if s.gate]
-    assert {g.name: g.num_items for g in gates[0].guards} == {"held_out_text_nll": 60, "mine": 5}
+    assert {g.name: g.num_items for g in gates[0].guards} == {"held_out_text_nll": 60, "mine": 30}
     assert {r.verifier for r in data.models[0].result.records} == {"even"}
     summary = rescore(result.folder, str(own_task / "judge.py") + ":even")
     assert summary.num_trajectories == len(list(TrajectoryReader(result.folder / "trajectories")))

@@ -243,3 +243,10 @@ def test_loading_a_recipe_needs_no_torch(minimal: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_group_is_sampled_together(minimal: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot sample the groups of stages\\[1\\] together") as caught:
+        load_recipe(minimal, ["engine.max_sequences=7"])
+    assert "8 or more" in caught.value.fix
+    load_recipe(minimal, ["engine.max_sequences=8"])

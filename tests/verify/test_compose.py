@@ -111,7 +111,7 @@ def test_versions_are_never_mixed_unsaid() -> None:
     assert require_same_version([old, old]) == "v@1"
     with pytest.raises(RunError, match=r"v@1 \(2\), v@2 \(1\)") as caught:
         require_same_version([old, new, old], where="run")
-    assert "rescore" in caught.value.fix
+    assert "one version" in caught.value.fix
     with pytest.raises(RunError, match="no verdicts"):
         require_same_version([])
     change = compare_versions(old, new)

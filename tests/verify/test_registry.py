@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,6 +86,37 @@ def test_the_version_follows_what_the_function_uses(user_file: Callable[..., str
         get_verifier(f"{user_file(limit=0.2, name='f.py')}:other").version,
     }
     assert len(others) == 1
+
+
+_TABLES = """
+import re
+WORDS = {{"one", "two", "three", "four", "five", "six"}}
+LONG = re.compile("{long}")
+def check_a(reply, gold): return {inner}
+CHECKS = {{"a": check_a, "b": [lambda reply, gold: 1.0]}}
+def table(reply, gold):
+    return CHECKS["a"](reply, gold) if reply in WORDS or LONG.match(reply) else 0.0
+def make(bound):
+    def closed(reply, gold):
+        return float(reply) < bound
+    return closed
+closed = make({bound})
+"""
+
+
+def test_the_version_follows_tables_long_patterns_and_closures_alone(tmp_path: Path) -> None:
+    """In processes of their own, whose sets have their own order and functions their own addresses."""
+
+    def version(function: str, **changed: object) -> str:
+        values = {"long": "x" * 300 + "a", "inner": 0.5, "bound": 3} | changed
+        (tmp_path / "mine.py").write_text(_TABLES.format(**values), "utf-8")
+        script = f"from burnish.verify.registry import get_verifier; print(get_verifier('mine.py:{function}').version)"
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert version("table") == version("table") == version("table", bound=4)
+    assert len({version("table"), version("table", inner=0.6), version("table", long="x" * 300 + "b")}) == 3
+    assert version("closed") == version("closed", inner=0.6) != version("closed", bound=4)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,26 @@ def test_a_fault_that_the_text_provokes_is_flagged(judge: Callable[..., Verdict]
         assert verdict.flags == ("provoked",)
 
 
+class Service:
+    """A function that asks a service, which fails on some calls."""
+
+    def __init__(self, *fails: int) -> None:
+        self.fails, self.num_calls = fails, 0
+
+    async def __call__(self, reply: str, gold: Any) -> float:
+        self.num_calls += 1
+        if self.num_calls in self.fails:
+            raise ConnectionError("reset by peer")
+        return float(reply == gold)
+
+
+def test_a_fault_that_passes_is_nobodys(judge: Callable[..., Verdict]) -> None:
+    service = Service(1)
+    verdict = judge(FunctionVerifier(service, "service"), "a", "a", retries=1)
+    assert (verdict.outcome, verdict.flags) == (Outcome.PASS, ())
+    assert service.num_calls == 3  # the failure, its neutral control, and the reply again
+
+
 def test_a_fault_that_any_text_meets_is_not(judge: Callable[..., Verdict]) -> None:
     for function, reply in ((always_raises, "x"), (as_number, "not a number"), (exits, "x")):
         verdict = judge(FunctionVerifier(function), 1, reply)

@@ -33,7 +33,7 @@ def test_one_verdict_a_row_in_order(tmp_path: Path) -> None:
     assert [verdict["score"] for verdict in verdicts] == [0.0, 1.0] * 5
     for verdict in verdicts:
         assert list(verdict)[:5] == ["outcome", "score", "reason", "evidence", "duration_s"]
-        assert (verdict["verifier"], verdict["version"]) == ("numeric", "1")
+        assert (verdict["verifier"], verdict["version"]) == ("numeric", "2")
         assert json.loads(json.dumps(verdict, allow_nan=False)) == verdict
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,11 +45,15 @@ def command(
     from burnish.cli.progress import Progress
     from burnish.core.codec import encode
     from burnish.evals.passk import suite_pass_at_k
-    from burnish.observe.disk import atomic_write
+    from burnish.observe.disk import atomic_write, writing
     from burnish.train.verbs import evaluate
 
     if out is not None and out.exists():
         raise ResourceError(f"{out} exists", where=str(out), fix="name another file; nothing is overwritten")
+    if out is not None:
+        with writing(out.parent):  # found now, not after the evaluation
+            out.parent.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=out.parent).close()
     with Progress() as progress:
         result, _ = evaluate(
             find_model(model),
@@ -65,8 +70,6 @@ def command(
         for k in ks
         for name, value in (("all", found[k].pooled), *found[k].by_domain.items())
     ]
-    if out is not None:
-        atomic_write(out, (json.dumps(encode(result), ensure_ascii=False) + "\n").encode("utf-8"))
     data = {
         "model": model,
         "model_digest": result.model_digest,
@@ -89,16 +92,19 @@ def command(
     ]
     text = table(("domain", "", "rate", "95 % interval", "tasks"), rows)
     emit("eval", data, f"{text}\nundecided: {percent(result.undecided_frac)}", as_json=as_json)
+    if out is not None:
+        atomic_write(out, (json.dumps(encode(result), ensure_ascii=False) + "\n").encode("utf-8"))
 
 
 def _rate(k: int, found: PassAtK) -> dict[str, Any]:
-    estimate = found.estimate
-    interval = None if estimate is None else estimate.interval
+    from burnish.evals.report_tables import rate_of
+
+    rate = rate_of(found)
     return {
         "k": k,
-        "rate": None if estimate is None else estimate.mean,
-        "low": None if interval is None else interval.low,
-        "high": None if interval is None else interval.high,
-        "tasks": 0 if estimate is None else estimate.num_values,
+        "rate": rate.mean,
+        "low": rate.low,
+        "high": rate.high,
+        "tasks": rate.num_tasks,
         "left_out": found.left_out,
     }

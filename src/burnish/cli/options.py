@@ -5,6 +5,8 @@ Leaves out anything that one verb alone takes.
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +39,14 @@ def find_run(run: str) -> Path:
     from burnish.registry.registry import Registry
 
     return Registry().run(run).folder
+
+
+def user_name() -> str:
+    """Who gives the command, for records: the login name, or the number of a user without one."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not have a name
+        return f"uid {os.getuid()}"
 
 
 def find_model(model: str) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
-
 import click
 
-from burnish.cli.options import channel_option, json_option
+from burnish.cli.options import channel_option, json_option, user_name
 from burnish.cli.output import emit
 
 
@@ -21,6 +19,6 @@ def command(digest: str, channel: str, reason: str, unpromoted: bool, as_json: b
     from burnish.core.codec import to_plain
     from burnish.registry.registry import Registry
 
-    record = Registry().promote(digest, by=getpass.getuser(), reason=reason, channel=channel, unpromoted_ok=unpromoted)
+    record = Registry().promote(digest, by=user_name(), reason=reason, channel=channel, unpromoted_ok=unpromoted)
     text = f"{record.digest[:12]} is live in channel {record.channel!r}: {record.statement}"
     emit("promote", to_plain(record), text, as_json=as_json)

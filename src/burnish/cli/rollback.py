@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
-
 import click
 
-from burnish.cli.options import channel_option, json_option
+from burnish.cli.options import channel_option, json_option, user_name
 from burnish.cli.output import emit
 
 
@@ -20,6 +18,6 @@ def command(channel: str, to: str | None, reason: str, as_json: bool) -> None:
     from burnish.core.codec import to_plain
     from burnish.registry.registry import Registry
 
-    record = Registry().rollback(by=getpass.getuser(), reason=reason, channel=channel, to=to)
+    record = Registry().rollback(by=user_name(), reason=reason, channel=channel, to=to)
     text = f"{record.digest[:12]} is live in channel {record.channel!r}: {record.statement}"
     emit("rollback", to_plain(record), text, as_json=as_json)

@@ -71,6 +71,7 @@ def _as_ctrl_c(_: int, frame: FrameType | None) -> None:
 
 def _run(recipe: Path, overrides: tuple[str, ...], out: Path, resume: bool, as_json: bool) -> int:
     from burnish.cli.progress import Progress
+    from burnish.observe.run_folder import is_run_folder
     from burnish.train.pipeline import run
 
     before = signal.signal(signal.SIGTERM, _as_ctrl_c)
@@ -78,6 +79,9 @@ def _run(recipe: Path, overrides: tuple[str, ...], out: Path, resume: bool, as_j
         with Progress() as progress:
             result = run(recipe, overrides=overrides, out=out, resume=resume, on_event=progress)
     except KeyboardInterrupt:
+        if not (is_run_folder(out) or any(map(is_run_folder, out.glob("seed-*")))):
+            click.echo("interrupted before the run began: nothing was written", err=True)
+            return int(ExitCode.INTERRUPTED)
         sets = "".join(f" --set {shlex.quote(text)}" for text in overrides)
         again = f"burnish run {shlex.quote(str(recipe))}{sets} --out {shlex.quote(str(out))} --resume"
         click.echo(f"saved; go on with: {again}", err=True)

@@ -56,7 +56,7 @@ class OutcomeRule:
 
     `outcome`: forced outcome, or None where the verifier decides. `in_reward`: enters reward and group
     mean. `in_denominator`: counts among the trials of a pass rate. `in_lengths`: enters length statistics.
-    `is_fault`: counts towards the fault budget. `retry`: tried again before it counts. `exploit`: the
+    `is_fault`: counts towards the fault budget. `retry`: tried once more before it counts. `exploit`: the
     text provoked it, so it is flagged for review.
     """
 
@@ -94,8 +94,7 @@ OUTCOME_TABLE: dict[Ending, OutcomeRule] = {
     Ending.WALL_TIME_MACHINE: _our_fault("wall time exceeded while the machine was busy"),
     Ending.VERIFIER_ERROR: _our_fault("the verifier raised or returned a non-finite score"),
     Ending.VERIFIER_PROVOKED: _our_fault(
-        "the reply's text made the verifier raise; an exploit until shown otherwise",
-        retry=False,
+        "the verifier raised on this text, not on a neutral one, again and again; an exploit until shown otherwise",
         exploit=True,
     ),
     Ending.ENVIRONMENT_ERROR: _our_fault("the environment raised"),

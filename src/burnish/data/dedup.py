@@ -80,5 +80,5 @@ def assert_disjoint(sets: Mapping[str, Sequence[Task]]) -> None:
                     raise DataError(
                         f"the same task stands in {other_name!r} and in {name!r}: {shown!r}",
                         where=f"{other.id} ({other.source}) and {task.id} ({task.source})",
-                        fix="remove it from one of the sets: what is measured on must not be trained on",
+                        fix="keep one of them, or give both one cluster: what is measured on must not be trained on",
                     )

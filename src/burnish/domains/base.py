@@ -8,16 +8,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from burnish.core.errors import DataError, VerifierError
 from burnish.core.gold import Gold
 from burnish.core.outcomes import Outcome
 from burnish.core.protocols import Verifier
-from burnish.core.types import Artifacts, Message, Split, Task
+from burnish.core.types import Artifacts, Message, Split, Task, Verdict
+from burnish.verify.base import NEUTRAL_REPLY
 from burnish.verify.registry import get_verifier
 from burnish.verify.replies import reply_trajectory
+from burnish.verify.runner import verify_one
+
+CHECKED_AT_ONCE = 16
+"""Golds that are checked side by side: a verifier may wait for a service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,33 +107,51 @@ def distinct_examples(
     return made
 
 
-def check_gold(examples: Sequence[Example], verifier: Verifier | None = None) -> frozenset[str]:
-    """Every demonstration passes its own verifier; needs no running event loop.
+def check_gold(
+    examples: Sequence[Example],
+    verifiers: Mapping[str, Verifier] | None = None,
+    *,
+    run: Callable[[Coroutine[Any, Any, frozenset[str]]], frozenset[str]] = asyncio.run,
+) -> frozenset[str]:
+    """Every demonstration passes its own verifier, and where there is none, the gold gives a neutral reply a verdict.
 
-    `verifier`: used for all examples where given; else each task's own, by name. Returns the names of the
-    components that the verdicts report.
+    `verifiers`: by the name that tasks use, before the registered ones. `run`: drives the event loop; a verifier that
+    keeps a client open is used in that loop again. Returns the names of the components that the verdicts report.
 
-    Raises: VerifierError naming the first task whose gold is rejected.
+    Raises: VerifierError naming the first task whose gold is rejected or cannot be used.
     """
-    return asyncio.run(_check_gold(examples, verifier))
+    return run(_check_gold(examples, dict(verifiers or {})))
 
 
-async def _check_gold(examples: Sequence[Example], given: Verifier | None) -> frozenset[str]:
-    verifiers: dict[str, Verifier] = {}
+async def _check_gold(examples: Sequence[Example], verifiers: dict[str, Verifier]) -> frozenset[str]:
     components: set[str] = set()
-    for example in examples:
-        task = example.task
-        verifier = given or verifiers.setdefault(task.verifier, get_verifier(task.verifier))
-        trajectory = reply_trajectory(task, example.demonstration.text)
-        verdict = await verifier.verify(task, example.gold, trajectory, Artifacts())
-        components |= verdict.components.keys()
-        if verdict.outcome is not Outcome.PASS:
-            raise VerifierError(
-                f"{verdict.verifier} rejects the demonstration of task {task.id}: {verdict.reason}",
-                where=f"task {task.id} ({task.domain}, {task.split}, {task.source})",
-                fix="mend the gold or the demonstration of this task",
-            )
+    for start in range(0, len(examples), CHECKED_AT_ONCE):
+        some = examples[start : start + CHECKED_AT_ONCE]
+        verdicts = await asyncio.gather(*(_on_its_gold(example, verifiers) for example in some))
+        for example, verdict in zip(some, verdicts, strict=True):
+            components |= verdict.components.keys()
+            _require_usable(example, verdict)
     return frozenset(components)
+
+
+async def _on_its_gold(example: Example, verifiers: dict[str, Verifier]) -> Verdict:
+    task = example.task
+    if task.verifier not in verifiers:
+        verifiers[task.verifier] = get_verifier(task.verifier)
+    reply = reply_trajectory(task, example.demonstration.text if example.demonstration.parts else NEUTRAL_REPLY)
+    return await verify_one(verifiers[task.verifier], task, example.gold, reply, Artifacts())
+
+
+def _require_usable(example: Example, verdict: Verdict) -> None:
+    """Raises: VerifierError where the demonstration does not pass, or there is none and a reply gets no verdict."""
+    written, task = bool(example.demonstration.parts), example.task
+    where = f"task {task.id} ({task.domain}, {task.split}, {task.source})"
+    if verdict.outcome is Outcome.UNDECIDED:
+        what = f"{verdict.verifier} gives no verdict on task {task.id}: {verdict.reason}"
+        raise VerifierError(what, where=where, fix="mend the gold of this task, or the verifier")
+    if written and verdict.outcome is not Outcome.PASS:
+        what = f"{verdict.verifier} rejects the demonstration of task {task.id}: {verdict.reason}"
+        raise VerifierError(what, where=where, fix="mend the gold or the demonstration of this task")
 
 
 def split_digest(examples: Sequence[Example]) -> str:

@@ -62,6 +62,10 @@ class Bfcl(Domain):
             raise DataError(loaded.reason, where="domain bfcl", fix=f"set {DATA_VARIABLE} to the data's folder")
         return loaded
 
+    def limit(self, split: Split) -> int | None:
+        """Public tasks are evaluated on and nothing else."""
+        return None if split is Split.FINAL else 0
+
 
 def load_bfcl(folder: Path | None = None, *, per_set: int = 100, seed: int = 0) -> list[Example] | NotAvailable:
     """`per_set` rows of each of the two categories, or why there are none.

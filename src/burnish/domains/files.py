@@ -1,7 +1,8 @@
 """A user's own rows as a domain: one JSON Lines file, cut into the four splits by content.
 
-A row goes to a split by the hash of its cluster where it names one, else of its prompt, so adding rows never
-moves one from an evaluation set into training, and neither equal prompts nor one cluster stand on both sides.
+A row goes to a split by the hash of its cluster where it names one, else of its prompt (as `data.dedup` compares
+prompts: case and white space aside), so adding rows never moves one from an evaluation set into training, and neither
+equal prompts nor one cluster stand on both sides.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from burnish.core.errors import DataError
 from burnish.core.seeds import generator
 from burnish.core.types import Message, Role, Split, Task
+from burnish.data.dedup import assert_disjoint, normalise
 from burnish.data.sources import load_tasks
 from burnish.domains.base import Domain, Example
 
@@ -31,7 +33,8 @@ class FileDomain(Domain):
 
     `verifier` is kept as the recipe writes it, so that a task's id does not depend on where the recipe lies.
 
-    Raises: DataError as `load_tasks`, and where two rows are the same task.
+    Raises: DataError as `load_tasks`, and where two rows are the same task, or the same prompt with clusters that
+    put it on both sides.
     """
 
     def __init__(self, path: Path, verifier: str) -> None:
@@ -52,6 +55,7 @@ class FileDomain(Domain):
             # A row without a written reply can still be verified; only SFT and few-shot prompts need one.
             reply = demonstration or Message(Role.ASSISTANT, ())
             self._rows[split].append(Example(replace(task, split=split), gold, reply))
+        assert_disjoint({f"{split}": [example.task for example in rows] for split, rows in self._rows.items()})
 
     def limit(self, split: Split) -> int:
         """Rows of a split."""
@@ -86,7 +90,7 @@ class FileDomain(Domain):
 
 def _split_of(task: Task) -> Split:
     named = task.cluster != task.id
-    key = task.cluster if named else "\x1f".join(f"{message.role}:{message.text}" for message in task.prompt)
+    key = task.cluster if named else "\x1f".join(f"{message.role}:{normalise(message.text)}" for message in task.prompt)
     digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
     at = int.from_bytes(digest[:8], "big") / 2**64
     for split, share in SHARES:

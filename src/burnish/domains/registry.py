@@ -6,7 +6,7 @@ import difflib
 import importlib
 from importlib.metadata import entry_points
 
-from burnish.core.errors import ConfigError
+from burnish.core.errors import BurnishError, ConfigError
 from burnish.domains.base import Domain
 
 ENTRY_POINT_GROUP = "burnish.domains"
@@ -33,13 +33,20 @@ def get_domain(name: str) -> Domain:
     module, _, attribute = path.partition(":")
     try:
         factory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except BurnishError:
+        raise
+    except Exception as error:  # a user's module may raise anything while it loads; it is named, not traced
+        what = f"domain {path!r} cannot be imported: {type(error).__name__}: {error}"
         raise ConfigError(
-            f"domain {path!r} cannot be imported: {error}", where=name, fix="give an importable module:Class"
-        ) from None
+            what, where=name, fix="give an importable module:Class, or a file of rows (.jsonl)"
+        ) from error
     if not (isinstance(factory, type) and issubclass(factory, Domain)):
         raise ConfigError(f"{path} is not a domain", where=name, fix="name a subclass of burnish.domains.base.Domain")
-    return factory()
+    try:
+        return factory()
+    except TypeError as error:
+        what = f"domain {path} cannot be made without arguments: {error}"
+        raise ConfigError(what, where=name, fix="give its arguments defaults, or name a subclass that does") from error
 
 
 def _path(name: str) -> str:

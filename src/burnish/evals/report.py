@@ -91,6 +91,12 @@ def read_report(folder: Path) -> ReportData:
     """
     path = Path(folder) / "report" / _JSON
     if not path.is_file():
+        if seeds := sorted(run.parent.name for run in Path(folder).glob("seed-*/config.yaml")):
+            raise DataError(
+                f"this folder holds a run for each seed ({', '.join(seeds)}), and no report of its own",
+                where=str(folder),
+                fix=f"name one of them: {Path(folder) / seeds[0]}",
+            )
         raise DataError(
             "this run has no report, because it has not finished",
             where=str(folder),

@@ -200,7 +200,7 @@ def _refuse_different_judges(x: TaskRecord, y: TaskRecord, where: str) -> None:
             f"task {x.task_id} was judged by {x.verifier} {x.version} on one side and "
             f"{y.verifier} {y.version} on the other",
             where=where,
-            fix="score the older run again: burnish rescore RUN",
+            fix="evaluate both with one version of the verifier: run the older recipe again",
         )
     if (x.domain, x.cluster) != (y.domain, y.cluster):
         raise RunError(

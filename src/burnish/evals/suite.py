@@ -180,10 +180,11 @@ def pass_rates(result: SuiteResult) -> dict[str, float]:
 
 
 def _some_of_each(groups: Sequence[Sequence[Trajectory]], keep: int) -> tuple[Trajectory, ...]:
-    """The first `keep` trajectories of each domain: the order of tasks is random already."""
+    """`keep` trajectories of each domain: those whose verdict carries a flag, which somebody should look at, then the
+    first, since the order of tasks is random already."""
     kept: list[Trajectory] = []
     seen: dict[str, int] = {}
-    for group in groups:
+    for group in sorted(groups, key=lambda group: not (group[0].main is not None and group[0].main.flags)):
         domain = group[0].domain
         if seen.get(domain, 0) < keep:
             seen[domain] = seen.get(domain, 0) + 1

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from burnish.core.errors import ModelError
 from burnish.models.decoder_fast import FAST_ARCHITECTURES, FastDecoder
+from burnish.models.dtype import cast_parameters
 
 
 class Decoder(Protocol):
@@ -54,7 +55,7 @@ class TransformersDecoder:
 
     def __init__(self, model: Any, *, dtype: torch.dtype) -> None:
         self.dtype = self.stream_dtype = dtype
-        self._model = type(model)(model.config).to(dtype).eval()
+        self._model = cast_parameters(type(model)(model.config), dtype).eval()
         self._model.requires_grad_(False)
         self.max_context_tokens = int(model.config.get_text_config().max_position_embeddings)
         self._cache: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 
@@ -20,6 +21,14 @@ def _seconds(dtype: torch.dtype) -> float:
         torch.nn.functional.linear(a, b)
         times.append(time.perf_counter() - began)
     return min(times[1:])
+
+
+def cast_parameters(model: Any, dtype: torch.dtype) -> Any:
+    """The model with its parameters in a dtype and its buffers as they were: rotary frequencies that are rounded
+    turn distant positions by whole fractions of a radian. Returns the model."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def choose_dtype(name: str) -> tuple[torch.dtype, bool]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from burnish.core.errors import ConfigError
+from burnish.models.dtype import cast_parameters
 from burnish.models.load import load_transformers
 from burnish.models.packing import PackedRows, count_tree_tokens, lay_out, plan_rows
 
@@ -174,7 +175,7 @@ class Policy:
         load(dtype)
         exact = Policy(model, self.folder).score(sequences)
         if stream == dtype:
-            model.to(dtype)
+            cast_parameters(model, dtype)
         else:
             model.lm_head.weight = torch.nn.Parameter(self.head.detach().to(dtype), requires_grad=False)
         return ReferenceScores(own, exact, Policy(model, self.folder, autocast=stream != dtype).score(sequences))
@@ -221,6 +222,16 @@ def _with_lora(model: Any, lora: LoraSpec) -> Any:
             where="model.lora.target_modules",
             fix="choose among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj",
         )
+    ends = [module for module in (model.get_input_embeddings(), model.get_output_embeddings()) if module is not None]
+    tied = sorted(name for name, module in model.named_modules() if any(module is end for end in ends))
+    at_ends = [name for name in tied if name.rsplit(".", 1)[-1] in lora.target_modules]
+    if at_ends:
+        raise ConfigError(
+            f"LoRA target {at_ends[0].rsplit('.', 1)[-1]!r} is an embedding or the output projection, which is trained "
+            "whole or not at all",
+            where="model.lora.target_modules",
+            fix="choose among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj",
+        )
     config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=list(lora.target_modules), lora_dropout=0.0)
     return get_peft_model(model, config).eval()
 
@@ -240,7 +251,9 @@ def merged_state(model: Any) -> dict[str, Tensor]:
         if ".lora_" in name:
             continue
         plain = name.replace(".base_layer.", ".")
-        state[plain] = tensor + deltas[plain].to(tensor.dtype) if plain in deltas else tensor
+        delta = deltas.get(plain)
+        # An adapter that is still zero leaves the bytes as they are: adding 0.0 would turn -0.0 into 0.0.
+        state[plain] = tensor if delta is None or not delta.any() else tensor + delta.to(tensor.dtype)
     return state
 
 

@@ -236,6 +236,15 @@ def in_use(path: Path) -> bool:
         os.close(handle)
 
 
+def hold(path: Path) -> FileLock:
+    """Takes a run folder's lock, as a run does, without opening the run: nobody resumes it until it is released.
+
+    Raises: ResourceError where a process is running a run in it, or it cannot be written.
+    """
+    with writing(path):
+        return _take_lock(path)
+
+
 def _require_empty(path: Path) -> None:
     found = sorted(entry.name for entry in path.iterdir() if entry.name not in (_LOCK, _OWNER))
     if _MARKER in found:

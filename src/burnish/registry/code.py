@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -29,6 +30,11 @@ def code_digest(package: Path | None = None) -> str:
     if status is None:
         return f"burnish-{burnish.__version__}:{source_hash(package)}"
     return f"git:{commit}+dirty:{source_hash(package)}" if status else f"git:{commit}"
+
+
+def short_code(digest: str) -> str:
+    """A code digest for people to read: eight digits of its commit, and what follows."""
+    return re.sub(r"(?<=^git:)([0-9a-f]{8})[0-9a-f]*", r"\1", digest)
 
 
 def source_hash(package: Path | None = None) -> str:

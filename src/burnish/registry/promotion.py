@@ -45,6 +45,16 @@ def latest_decision(connection: Connection, digest: str) -> Decision | None:
     return None if answer is None else Decision(answer)
 
 
+def require_kept(connection: Connection, digest: str, channel: str) -> None:
+    """Raises: IntegrityError where the files of a checkpoint were cleaned away."""
+    if checkpoint_of(connection, digest).deleted_utc is not None:
+        raise IntegrityError(
+            f"the files of {digest[:12]} were cleaned away",
+            where=f"channel {channel!r}",
+            fix="train it again",
+        )
+
+
 def promote(
     connection: Connection, digest: str, channel: str, by: str, reason: str, unpromoted_ok: bool, utc: str
 ) -> PromotionRecord:
@@ -63,12 +73,7 @@ def promote(
         )
     if forced and not reason.strip():
         raise ConfigError(f"promoting {digest[:12]} although {said} needs a reason", where="--reason", fix="say why")
-    if checkpoint_of(connection, digest).deleted_utc is not None:
-        raise IntegrityError(
-            f"the files of {digest[:12]} were cleaned away",
-            where=f"channel {channel!r}",
-            fix="train it again",
-        )
+    require_kept(connection, digest, channel)
     statement = f"FORCED although {said}: {reason}" if forced else f"promoted by its gate: {reason}"
     previous = live.digest if live is not None else ""
     return _add(connection, channel, PromotionKind.PROMOTE, digest, previous, by, reason, forced, statement, utc)

@@ -244,6 +244,8 @@ class Registry:
         where its files are not those once registered.
         """
         full = self.resolve(digest)
+        with self.transaction(write=False) as connection:
+            promotion.require_kept(connection, full, channel)
         self.verify_files(full).require_ok()
         with self.transaction(write=True) as connection:
             return promotion.promote(connection, full, channel, by, reason, unpromoted_ok, _utc_now())

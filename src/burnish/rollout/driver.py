@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from burnish.core.errors import BurnishError, FaultBudgetError, TemplateError
 from burnish.core.gold import Gold
-from burnish.core.outcomes import Ending, Outcome, StopReason
+from burnish.core.outcomes import Ending, Outcome, StopReason, rule_of
 from burnish.core.protocols import Completion, Environment, GenerateRequest, RolloutEngine, Sampling, Verifier
 from burnish.core.seeds import derive_seed
 from burnish.core.types import (
@@ -37,7 +37,7 @@ from burnish.core.types import (
 from burnish.envs.registry import make_environment
 from burnish.render.renderer import Fork, Renderer
 from burnish.verify.registry import get_verifier
-from burnish.verify.runner import verify_one
+from burnish.verify.runner import DEFAULT_DEADLINE_S, verify_one
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Driver:
         renderer: Renderer,
         *,
         run_seed: int,
-        deadline_s: float = 30.0,
+        deadline_s: float = DEFAULT_DEADLINE_S,
         verifiers: Mapping[str, Verifier] | None = None,
         on_done: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -150,9 +150,23 @@ class Driver:
     async def _group(self, job: Job, sampling: Sampling, stage: str, step: int) -> list[Trajectory]:
         task = job.task
         verifier = self.verifier(task.verifier)
-        seeds = [derive_seed(self.run_seed, "sample", stage, step, task.id, i) for i in range(job.num_samples)]
+        seeds = {i: derive_seed(self.run_seed, "sample", stage, step, task.id, i) for i in range(job.num_samples)}
+        played = await self._episodes(task, sampling, seeds)
+        failed = {i: seeds[i] for i, (episode, _) in played.items() if rule_of(episode.ending).retry}
+        if failed:  # an environment or engine that failed once is asked once more
+            played |= await self._episodes(task, sampling, failed)
+        out = []
+        for episode, artifacts in played.values():
+            trajectory = self._trajectory(task, episode)
+            out.append(await self._judge(verifier, task, job.gold, trajectory, artifacts))
+        return out
+
+    async def _episodes(
+        self, task: Task, sampling: Sampling, seeds: Mapping[int, int]
+    ) -> dict[int, tuple[_Episode, Artifacts]]:
+        """One episode for each (sample, seed), played to its end, with what its environment leaves; by sample."""
         episodes = [
-            _Episode(i, seed, make_environment(task.env), [], [], [], [], [], [], []) for i, seed in enumerate(seeds)
+            _Episode(i, seed, make_environment(task.env), [], [], [], [], [], [], []) for i, seed in seeds.items()
         ]
         ready = [episode for episode in episodes if await self._reset(task, episode)]
         first = [episode for episode in ready if episode.num_tokens]
@@ -162,12 +176,7 @@ class Driver:
         else:
             await asyncio.gather(*(self._generate(task, [e], sampling, turn=0) for e in first))
         await asyncio.gather(*(self._play(task, e, sampling) for e in first if e.completion is not None))
-        out = []
-        for episode in episodes:
-            artifacts = await self._finish(episode)
-            trajectory = self._trajectory(task, episode)
-            out.append(await self._judge(verifier, task, job.gold, trajectory, artifacts))
-        return out
+        return {episode.index: (episode, await self._finish(episode)) for episode in episodes}
 
     async def _reset(self, task: Task, episode: _Episode) -> bool:
         try:
@@ -176,7 +185,7 @@ class Driver:
             self._fault(episode, Ending.ENVIRONMENT_ERROR, f"reset: {type(error).__name__}: {error}")
             return False
         episode.messages = list(step.messages)
-        rendered = self.renderer.prompt(step.messages)
+        rendered = self.renderer.prompt(step.messages, task.tools)
         episode.append(rendered.ids, TokenSource.PROMPT, Role.USER, None)
         return True
 
@@ -216,13 +225,16 @@ class Driver:
                 return
             before = (*episode.messages, message)
             try:
-                extension = self.renderer.extend(np.concatenate(episode.ids), before, step.messages)
+                extension = self.renderer.extend(np.concatenate(episode.ids), before, step.messages, task.tools)
             except TemplateError as error:  # the template refuses what the policy said
                 self._fault(episode, Ending.ENVIRONMENT_ERROR, error.what)
                 return
             if isinstance(extension, Fork):
                 # The template rewrites earlier turns: what was sampled can not be a prefix of what follows.
                 self._fault(episode, Ending.ENVIRONMENT_ERROR, f"the template rewrites earlier turns: {extension}")
+                return
+            if episode.num_tokens + len(extension.ids) >= self.engine.capabilities().max_context_tokens:
+                episode.ending = Ending.TRUNCATED  # the policy has no room left to answer
                 return
             episode.messages = [*before, *step.messages]
             episode.append(extension.ids, TokenSource.INJECTED, Role.TOOL, None)

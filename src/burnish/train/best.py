@@ -64,6 +64,9 @@ class Progression:
         path = latest_checkpoint(self.folder / "state") if (self.folder / "state").is_dir() else None
         if path is None:
             drop_after(self.folder / "best", -1)
+            logged = self.context.folder.read_events().events
+            if any(isinstance(event, events.StepMetrics) and event.stage == self.stage for event in logged):
+                self.context.emit(events.Resumed(self.stage, 0))  # killed before it saved: its steps are done again
             return 0
         step, trainer = self.backend.load_state(str(path))
         self.points = [(int(s), float(rate)) for s, rate in trainer["points"]]

@@ -139,10 +139,10 @@ async def run_grpo(
         metrics["step_s"] = time.monotonic() - started
         context.emit(events.StepMetrics(name, step + 1, {k: float(v) for k, v in (metrics | context.memory()).items()}))
         context.emit(events.Progress(name, "training", step + 1, stage.steps, "steps"))
-        every = stage.evaluate_every_steps
-        if every and ((step + 1) % every == 0 or step + 1 == stage.steps):
+        every, late = stage.evaluate_every_steps, context.out_of_time()
+        if every and ((step + 1) % every == 0 or step + 1 == stage.steps or late):
             await progression.consider(step + 1)
-        if context.out_of_time():
+        if late and step + 1 < stage.steps:
             context.warn("limits.max_seconds is used up; the stage ends here", stage=name, step=step + 1)
             break
         progression.save_if_due(step + 1)
@@ -153,7 +153,8 @@ async def run_grpo(
 def training_prompts(domains: Sequence[Domain], run_seed: int, count: int, *counters: int | str) -> list[Example]:
     """Fresh training tasks, the domains in turn; a function of (run seed, counters), a smaller count a prefix.
 
-    A domain with an end (`Domain.limit`) gives what it has; `prepare` has checked that a step's worth is there.
+    Which domain comes first is drawn too, so that none is always left out where few are wanted. A domain with an end
+    (`Domain.limit`) gives what it has; `prepare` has checked that a step's worth is there.
     """
     share = -(-count // len(domains))
     drawn = []
@@ -162,7 +163,8 @@ def training_prompts(domains: Sequence[Domain], run_seed: int, count: int, *coun
         size = share if limit is None else min(share, limit)
         seed = derive_seed(run_seed, "prompts", domain.name, *counters)
         drawn.append(domain.generate(Split.TRAIN, size, seed))
-    rows = itertools.zip_longest(*drawn)
+    first = derive_seed(run_seed, "first domain", *counters) % len(drawn)
+    rows = itertools.zip_longest(*drawn[first:], *drawn[:first])
     return [example for row in rows for example in row if example is not None][:count]
 
 
@@ -279,17 +281,18 @@ def _update(
         sequences = [replace(s, logp_ref=values) for s, values in zip(sequences, logp_ref, strict=True)]
     denominators = step_denominators(sequences, max_tokens=context.recipe.sampling.max_tokens)
     output, rehearsed = StepOutput(), StepOutput()
-    grad_norm = 0.0
+    grad_norm, num_trained = 0.0, 0
     for _ in range(stage.updates_per_step):
         output = backend.forward_backward(sequences, objective, denominators)
         if talk:
             rehearsed = backend.forward_backward(talk, Rehearsal(stage.replay_coefficient), step_denominators(talk))
         grad_norm = backend.optim_step(lr)
+        num_trained += output.num_trained_tokens + rehearsed.num_trained_tokens
     metrics = {
         "loss": output.loss + rehearsed.loss,
         "lr": lr,
         "grad_norm": grad_norm,
-        "tokens_trained": float(output.num_trained_tokens + rehearsed.num_trained_tokens),
+        "tokens_trained": float(num_trained),
     }
     return metrics | output.metrics | rehearsed.metrics
 

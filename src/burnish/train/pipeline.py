@@ -27,7 +27,7 @@ from burnish.observe import events
 from burnish.observe.event_log import Subscriber
 from burnish.observe.resources import machine_facts
 from burnish.observe.run_folder import RunFolder, is_run_folder
-from burnish.registry.code import code_digest
+from burnish.registry.code import code_digest, short_code
 from burnish.registry.records import RunStatus
 from burnish.registry.registry import Registry
 from burnish.train.final import final_evaluation, power_lines, register_evaluation
@@ -35,6 +35,7 @@ from burnish.train.geometry import derive_geometry, dry_run_text, estimate_bytes
 from burnish.train.machine import measure_size, recipe_rates
 from burnish.train.prepare import describe_machine, prepare, require_disk
 from burnish.train.recipe import LoadedRecipe, Recipe, load_recipe
+from burnish.train.room import require_room
 from burnish.train.session import Session, open_session
 from burnish.train.stages import formula_of, run_baseline, run_stages
 
@@ -104,6 +105,7 @@ def dry_run(recipe: str | Path | Recipe | dict[str, Any], overrides: Iterable[st
     """Geometry, time and memory of a recipe, and the formula of each stage's loss; nothing is written."""
     loaded = load_recipe(recipe, overrides)
     prepared = prepare(loaded.recipe, _beside(recipe, None))
+    require_room(prepared)
     geometry = derive_geometry(loaded.recipe)
     num_bytes = estimate_bytes(geometry, measure_size(prepared.base_folder, loaded.recipe))
     fits = sum(num_bytes.values()) <= machine_facts(Path.cwd()).memory_available_bytes
@@ -142,8 +144,23 @@ def _run_one(
     on_event: Callable[[events.EventRecord], None] | None,
     cache: Path | None = None,
 ) -> RunResult:
+    with asyncio.Runner() as runner:  # one event loop from the first check: a verifier may keep a client open
+        return _run_in(runner, loaded, beside, path, resume=resume, on_event=on_event, cache=cache)
+
+
+def _run_in(
+    runner: asyncio.Runner,
+    loaded: LoadedRecipe,
+    beside: Path,
+    path: Path,
+    *,
+    resume: bool,
+    on_event: Callable[[events.EventRecord], None] | None,
+    cache: Path | None,
+) -> RunResult:
     recipe = loaded.recipe
-    prepared = prepare(recipe, beside)
+    prepared = prepare(recipe, beside, run=runner.run)
+    require_room(prepared)
     size = measure_size(prepared.base_folder, recipe)
     needed = estimate_bytes(derive_geometry(recipe), size)
     require_fit(recipe, needed, machine_facts(path).memory_available_bytes, where="engine.memory_gib")
@@ -161,7 +178,7 @@ def _run_one(
         session = open_session(prepared, folder, registry, cache=cache or folder.evals)
         _announce(session, resume)
         try:
-            return asyncio.run(_play(session))
+            return runner.run(_play(session))
         except BurnishError as error:
             folder.events.append(events.RunFailed(type(error).__name__, error.what, error.where, error.fix))
             registry.finish_run(folder.run_id, RunStatus.FAILED, error.what)
@@ -196,9 +213,10 @@ def _announce(session: Session, resume: bool) -> None:
         base_model=prepared.recipe.model.source,
     )
     if resume:
-        session.context.emit(events.Resumed(session.state.next_stage(prepared.recipe), 0))
+        if session.state.pending or session.state.next_stage(prepared.recipe) == "final":  # a stage says it itself
+            session.context.emit(events.Resumed("gate" if session.state.pending else "final", 0))
         if before and before != code:
-            session.context.warn(f"resumed with other code ({code[:12]}) than before ({before[:12]})")
+            session.context.warn(f"resumed with other code ({short_code(code)}) than before ({short_code(before)})")
         return
     session.context.emit(
         events.RunStarted(

@@ -6,19 +6,20 @@ Leaves out training (`sft`, `grpo`) and the order of things (`pipeline`).
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from burnish.core.errors import DataError, ResourceError
+from burnish.core.errors import ConfigError, DataError, ResourceError
 from burnish.core.protocols import Verifier
 from burnish.core.seeds import derive_seed
 from burnish.core.types import Message, Role, Split
 from burnish.data.preflight import PreflightReport, preflight
-from burnish.data.sources import load_tasks
+from burnish.data.sources import Conversation, LoadedTask, load_tasks
 from burnish.domains.base import Contents, Domain, Example, assert_disjoint, check_gold
 from burnish.domains.bfcl import NotAvailable, load_bfcl
 from burnish.domains.files import FileDomain
@@ -32,6 +33,9 @@ from burnish.train.recipe import Recipe, UserGuard, is_file_domain
 from burnish.train.recipe_stages import GrpoStage
 from burnish.train.reward import require_components
 from burnish.verify.registry import get_verifier
+
+RunLoop = Callable[[Coroutine[Any, Any, Any]], Any]
+"""Runs a coroutine to its end in an event loop, as `asyncio.run` and `asyncio.Runner.run` do."""
 
 EVALUATION_SEED = 20_240
 """Seed of every evaluation set, in every run: sets stay the same across runs and training seeds, so that
@@ -70,8 +74,9 @@ class Prepared:
     user_guards: tuple[UserGuardSuite, ...]
 
 
-def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
-    """Build and check what a run needs; paths in a recipe are relative to its folder.
+def prepare(recipe: Recipe, recipe_folder: Path, *, run: RunLoop = asyncio.run) -> Prepared:
+    """Build and check what a run needs; paths in a recipe are relative to its folder. `run` drives the event loop in
+    which golds are held against their verifiers.
 
     Raises: InputError of some kind for anything that is wrong with model, template, tasks or machine.
     """
@@ -81,7 +86,10 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
     verifiers = load_verifiers(recipe, recipe_folder)
     domains = tuple(_domain(name, recipe, recipe_folder) for name in recipe.tasks.domains)
     require_prompts(recipe, domains)
-    sets = task_sets(recipe, domains, verifiers)
+    require_names(domains)
+    guards = tuple(_user_guard(g, recipe, recipe_folder) for g in recipe.guards if isinstance(g, UserGuard))
+    sets = task_sets(recipe, domains, verifiers, run=run)
+    check_gold(_guard_examples(guards), verifiers, run=run)
     for index, stage in enumerate(recipe.stages):
         if isinstance(stage, GrpoStage):
             require_components(stage.partial_credit, sets.components, where=f"stages[{index}].partial_credit")
@@ -98,7 +106,7 @@ def prepare(recipe: Recipe, recipe_folder: Path) -> Prepared:
         preflight=report,
         external=external,
         not_run=not_run,
-        user_guards=tuple(_user_guard(g, recipe, recipe_folder) for g in recipe.guards if isinstance(g, UserGuard)),
+        user_guards=tuple(suite for suite, _ in guards),
     )
 
 
@@ -154,8 +162,25 @@ def require_prompts(recipe: Recipe, domains: tuple[Domain, ...]) -> None:
                 )
 
 
-def task_sets(recipe: Recipe, domains: tuple[Domain, ...], verifiers: Mapping[str, Verifier]) -> TaskSets:
-    """Every set of every domain; disjoint, and every gold passes its own verifier.
+def require_names(domains: Sequence[Domain]) -> None:
+    """Domains have different names: results, few-shot prompts and curves are kept by name.
+
+    Raises: ConfigError naming two of one name.
+    """
+    for index, domain in enumerate(domains):
+        if domain.name in {other.name for other in domains[:index]}:
+            raise ConfigError(
+                f"two domains are named {domain.name!r} (a file's name is that of its domain)",
+                where="tasks.domains",
+                fix="rename one of the files, or put their rows into one file",
+            )
+
+
+def task_sets(
+    recipe: Recipe, domains: tuple[Domain, ...], verifiers: Mapping[str, Verifier], *, run: RunLoop = asyncio.run
+) -> TaskSets:
+    """Every set of every domain; disjoint, and every gold usable by its own verifier, those of all rows that RL may
+    draw included where a domain has an end.
 
     Raises: DataError where a domain cannot give so many tasks or sets share content; VerifierError.
     """
@@ -167,7 +192,7 @@ def task_sets(recipe: Recipe, domains: tuple[Domain, ...], verifiers: Mapping[st
         Split.FINAL: (tasks.final, EVALUATION_SEED),
     }
     made: dict[Split, list[Example]] = {split: [] for split in wanted}
-    components: set[str] = set()
+    drawn: list[Example] = []
     for domain in domains:
         own = {
             split: domain.labelled(count, seed) if split is Split.TRAIN else domain.generate(split, count, seed)
@@ -175,11 +200,13 @@ def task_sets(recipe: Recipe, domains: tuple[Domain, ...], verifiers: Mapping[st
         }
         assert_disjoint({str(split): examples for split, examples in own.items()})
         for split, examples in own.items():
-            written = [example for example in examples if example.demonstration.parts]
-            components |= check_gold(written, verifiers.get(domain.verifier))
             made[split].extend(examples)
+        limit = domain.limit(Split.TRAIN)
+        if limit is not None and recipe.has_stage("grpo"):
+            drawn += domain.generate(Split.TRAIN, limit, 0)
     labelled, development, gate, final = (tuple(made[split]) for split in wanted)
-    return TaskSets(labelled, development, gate, final, frozenset(components))
+    components = check_gold((*labelled, *development, *gate, *final, *drawn), verifiers, run=run)
+    return TaskSets(labelled, development, gate, final, components)
 
 
 def contents_of(sets: TaskSets, domains: Sequence[Domain]) -> dict[str, Contents]:
@@ -220,12 +247,13 @@ def preflight_recipe(recipe: Recipe, recipe_folder: Path, *, max_tokens: int | N
 
 
 def _preflight(examples: tuple[Example, ...], renderer: Renderer, max_tokens: int) -> PreflightReport:
-    conversations = [(*e.task.prompt, e.demonstration) for e in examples if e.demonstration.parts]
-    where = [f"task {e.task.id} ({e.task.source})" for e in examples if e.demonstration.parts]
-    if not conversations:
-        conversations = [(Message.of(Role.USER, "Say yes."), Message.of(Role.ASSISTANT, "yes"))]
-        where = ["a probe conversation"]
-    return preflight(conversations, renderer, max_tokens=max_tokens, where=where)
+    rows = [
+        Conversation((*e.task.prompt, e.demonstration), f"task {e.task.id} ({e.task.source})", e.task.tools)
+        for e in examples
+        if e.demonstration.parts
+    ]
+    probe = (Message.of(Role.USER, "Say yes."), Message.of(Role.ASSISTANT, "yes"))
+    return preflight(rows or [Conversation(probe, "a probe conversation")], renderer, max_tokens=max_tokens)
 
 
 def context_tokens(folder: Path) -> int:
@@ -249,11 +277,31 @@ def _external(recipe: Recipe) -> tuple[tuple[Example, ...], dict[str, str]]:
     return tuple(loaded), {}
 
 
-def _user_guard(guard: UserGuard, recipe: Recipe, folder: Path) -> UserGuardSuite:
-    rows = load_tasks(
-        _beside(guard.tasks, folder), verifier=guard.verifier, domain=f"guard.{guard.name}", split=Split.GATE
-    )
-    return user_suite(guard.name, guard.margin, [(t, g) for t, g, _ in rows], recipe.sampling.max_tokens)
+Guard = tuple[UserGuardSuite, list[LoadedTask]]
+
+
+def _user_guard(guard: UserGuard, recipe: Recipe, folder: Path) -> Guard:
+    """A user's guard and the rows that it is made of.
+
+    Raises: DataError where it has too few rows for its interval.
+    """
+    path = _beside(guard.tasks, folder)
+    rows = list(load_tasks(path, verifier=guard.verifier, domain=f"guard.{guard.name}", split=Split.GATE))
+    clusters = len({task.cluster for task, _, _ in rows})
+    if clusters < (least := recipe.gate_config().min_clusters):
+        raise DataError(
+            f"the guard {guard.name!r} has {clusters} rows (or clusters); its interval needs {least}",
+            where=str(path),
+            fix="add rows: a guard that cannot be judged lets no checkpoint through",
+        )
+    suite = user_suite(guard.name, guard.margin, [(t, g) for t, g, _ in rows], recipe.sampling.max_tokens)
+    return suite, rows
+
+
+def _guard_examples(guards: Sequence[Guard]) -> list[Example]:
+    """The rows of guards, to be checked as those of tasks are."""
+    rows = [row for _, rows in guards for row in rows]
+    return [Example(task, gold, demonstration or Message(Role.ASSISTANT, ())) for task, gold, demonstration in rows]
 
 
 def require_disk(folder: Path, model_bytes: int) -> None:

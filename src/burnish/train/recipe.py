@@ -295,6 +295,14 @@ class Recipe(Config):
                 f"{{path}}=0 makes all replies of a group equal, and stages[{at}] learns from differences",
                 "set temperature to 1.0",
             )
+        for at, stage in enumerate(self.stages):
+            if isinstance(stage, GrpoStage) and stage.group_size > self.engine.max_sequences:
+                raise problem(
+                    "engine.max_sequences",
+                    f"{{path}}={self.engine.max_sequences} cannot sample the groups of stages[{at}] together: its "
+                    f"group_size is {stage.group_size}",
+                    f"set it to {stage.group_size} or more, or group_size to at most {self.engine.max_sequences}",
+                )
         if self.sampling.top_p < 1 or self.sampling.top_k > 0:
             self._check_filtered(stages=self.stages)
         if self.control is not None and ("grpo" not in kinds or "sft" not in kinds[: kinds.index("grpo")]):

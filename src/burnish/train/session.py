@@ -65,10 +65,12 @@ class StageState:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What is finished. `few_shot` maps a domain to the chosen candidate's number (-1: the plain prompt);
-    `final_models` are the digests that the final set was last opened for; `pending` is trained and not yet judged."""
+    """What is finished. `dtype` is the sampler's; `few_shot` maps a domain to the chosen candidate's number (-1: the
+    plain prompt); `final_models` are the digests that the final set was last opened for; `pending` is trained and not
+    yet judged."""
 
     base_digest: str = ""
+    dtype: str = ""
     few_shot: dict[str, int] = field(default_factory=dict)
     few_shot_rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
     stages: tuple[StageState, ...] = ()
@@ -202,14 +204,15 @@ def config_digest(recipe: Recipe) -> str:
 def open_session(prepared: Prepared, folder: RunFolder, registry: Registry, *, cache: Path) -> Session:
     """Load the base model into the engine and read the state that an earlier process left."""
     recipe = prepared.recipe
-    dtype, autocast = choose_dtype(recipe.model.dtype)
+    path = folder.path / "state.json"
+    state = decode(RunState, json.loads(path.read_text("utf-8")), where=str(path)) if path.is_file() else RunState()
+    dtype, autocast = choose_dtype(state.dtype or recipe.model.dtype)  # resumed elsewhere, it computes as it began
+    state = replace(state, dtype=str(dtype).removeprefix("torch."))
     base = Policy.load(prepared.base_folder)
     engine = LocalEngine(base.model, prepared.tokenizer, dtype=dtype, max_sequences=recipe.engine.max_sequences)
     driver = Driver(engine, prepared.renderer, run_seed=recipe.seed, verifiers=prepared.verifiers)
     runner = SuiteRunner(driver, cache=cache, max_undecided_frac=recipe.faults.max_undecided_frac)
     sets = prepared.sets
-    path = folder.path / "state.json"
-    state = decode(RunState, json.loads(path.read_text("utf-8")), where=str(path)) if path.is_file() else RunState()
     context = Context(
         recipe=recipe,
         folder=folder,

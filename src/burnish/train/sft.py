@@ -52,7 +52,8 @@ class TimeBudget:
 
 
 def sft_sequences(examples: Sequence[Example], renderer: Renderer, *, max_tokens: int) -> list[TrainSequence]:
-    """Demonstrations as sequences, trained on the assistant's tokens and its end token only.
+    """Demonstrations as sequences, trained on their own tokens and end token only: assistant turns that are part of a
+    prompt are context.
 
     Raises: DataError where an example has no trained token, or does not fit `max_tokens`.
     """
@@ -64,16 +65,17 @@ def sft_sequences(examples: Sequence[Example], renderer: Renderer, *, max_tokens
                 where=f"task {example.task.id} ({example.task.source})",
                 fix="add a `reply` to the row, or leave the sft stage out",
             )
-        for rendered in renderer.examples((*example.task.prompt, example.demonstration)):
-            trained = rendered.use == TokenUse.TRAINED
-            if not trained.any() or len(rendered.ids) > max_tokens:
-                raise DataError(
-                    f"a demonstration of {len(rendered.ids)} tokens has {int(trained.sum())} to train on "
-                    f"(the model takes {max_tokens})",
-                    where=f"task {example.task.id}",
-                    fix="run `burnish preflight` and mend the row, or leave it out",
-                )
-            sequences.append(TrainSequence(rendered.ids, trained, group=index))
+        messages = (*example.task.prompt, example.demonstration)
+        rendered = renderer.examples(messages, example.task.tools)[-1]
+        trained = (rendered.use == TokenUse.TRAINED) & (rendered.message_index == len(messages) - 1)
+        if not trained.any() or len(rendered.ids) > max_tokens:
+            raise DataError(
+                f"a demonstration of {len(rendered.ids)} tokens has {int(trained.sum())} to train on "
+                f"(the model takes {max_tokens})",
+                where=f"task {example.task.id}",
+                fix="run `burnish preflight` and mend the row, or leave it out",
+            )
+        sequences.append(TrainSequence(rendered.ids, trained, group=index))
     return sequences
 
 
@@ -100,6 +102,7 @@ async def run_sft(
     start = progression.resume()
     if budget and start == 0:
         await progression.consider(0)  # as the stage it is held against may
+    has_curve = budget is not None or stage.evaluate_every_steps > 0
     for step in itertools.count(start):
         started = time.monotonic()
         rows = [sequences[i] for i in rows_of_step(context.recipe.seed, name, step, per_epoch, len(sequences))]
@@ -125,9 +128,13 @@ async def run_sft(
             done = step + 1 == total
             every, patience = stage.evaluate_every_steps, stage.patience
             due = bool(every) and (done or (step + 1) % every == 0)
+        late = context.out_of_time()
+        due = due or (late and has_curve)  # what was trained since the last evaluation may be the best
         if due and await progression.consider(step + 1, patience=patience):
             break
-        if done or context.out_of_time():
+        if late and not done:
+            context.warn("limits.max_seconds is used up; the stage ends here", stage=name, step=step + 1)
+        if done or late:
             break
         progression.save_if_due(step + 1)
     progression.take_best()

@@ -34,7 +34,7 @@ KEPT_PARENT = "no point on the development set was above the parent's: the paren
 
 
 async def run_baseline(session: Session) -> None:
-    """The untouched model: digest, the best few-shot prompt of each domain, and its guards."""
+    """The untouched model: its digest, and the best few-shot prompt of each domain."""
     if session.state.base_digest:
         return
     began = time.monotonic()
@@ -187,7 +187,8 @@ async def _train(
     if isinstance(stage, SftStage):
         progression = await run_sft(context, stage, name, backend, budget=budget)
     else:
-        reference = Policy.load(parent) if stage.kl_coefficient else None
+        # In the policy's own arithmetic: rounding is no divergence.
+        reference = Policy.load(parent, autocast=context.autocast) if stage.kl_coefficient else None
         progression = await run_grpo(context, stage, name, backend, reference)
     path = session.folder.checkpoints / name / "model"
     policy.save(path)

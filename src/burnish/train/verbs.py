@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from burnish.core.codec import decode, encode
-from burnish.core.errors import ConfigError, DataError, RunError
+from burnish.core.codec import encode
+from burnish.core.errors import ConfigError, DataError
 from burnish.core.gold import Gold
 from burnish.core.protocols import Completion, GenerateRequest, Sampling
 from burnish.core.seeds import derive_seed
@@ -23,13 +23,14 @@ from burnish.core.types import Artifacts, Decision, Message, Role, Split, Task, 
 from burnish.evals.gate import GateConfig, GateDecision, decide
 from burnish.evals.gate import compare as compare_results
 from burnish.evals.guard_suites import GuardRunner
-from burnish.evals.report_data import ReportData
+from burnish.evals.report import read_report
 from burnish.evals.results import SuiteResult
 from burnish.evals.suite import Suite, SuiteRunner
 from burnish.models.digest import weights_digest
 from burnish.models.dtype import choose_dtype
 from burnish.models.load import resolve_model
 from burnish.models.policy import Policy
+from burnish.observe.disk import atomic_write
 from burnish.observe.run_folder import RunFolder
 from burnish.observe.trajectories import TrajectoryReader
 from burnish.registry.registry import Registry
@@ -67,7 +68,7 @@ class _Bench:
 
     async def hold(self, source: str) -> str:
         """Have the engine hold this model; returns its digest."""
-        policy = Policy.load(resolve_model(source))
+        policy = Policy.load(_of_one_tokenizer(self.prepared, source))
         state = policy.sampler_state()
         await self.engine.load_weights(WeightUpdate(state, self.engine.version + 1))
         self.digest = weights_digest(state)
@@ -78,11 +79,26 @@ def _bench(recipe: str | Path, overrides: Iterable[str], model: str) -> _Bench:
     loaded = load_recipe(recipe, overrides).recipe
     prepared = prepare(loaded, Path(recipe).parent)
     dtype, _ = choose_dtype(loaded.model.dtype)
-    policy = Policy.load(resolve_model(model))
+    policy = Policy.load(_of_one_tokenizer(prepared, model))
     engine = LocalEngine(policy.model, prepared.tokenizer, dtype=dtype, max_sequences=loaded.engine.max_sequences)
     driver = Driver(engine, prepared.renderer, run_seed=loaded.seed, verifiers=prepared.verifiers)
     runner = SuiteRunner(driver, cache=None, max_undecided_frac=loaded.faults.max_undecided_frac)
     return _Bench(prepared, engine, driver, runner, weights_digest(policy.sampler_state()))
+
+
+def _of_one_tokenizer(prepared: Prepared, model: str) -> Path:
+    """The folder of a model that reads tokens as the recipe's model does.
+
+    Raises: ConfigError where it has another tokenizer or chat template.
+    """
+    folder = resolve_model(model)
+    if load_tokenizer(folder).digest != prepared.tokenizer.digest:
+        raise ConfigError(
+            f"{model} has another tokenizer or chat template than the recipe's model, {prepared.recipe.model.source}",
+            where="MODEL",
+            fix=f"evaluate it with a recipe of its own: --set model.source={model}",
+        )
+    return folder
 
 
 def _suite(prepared: Prepared, name: str) -> Suite:
@@ -282,7 +298,7 @@ def rescore(run_folder: str | Path, verifier: str) -> RescoreSummary:
             fix="name the verifier of one of the run's domains",
         )
     path = folder.trajectories / f"rescored-{mended.name}-{mended.version}.jsonl"
-    path.write_text("\n".join(lines) + "\n", "utf-8")
+    atomic_write(path, ("\n".join(lines) + "\n").encode("utf-8"))
     return RescoreSummary(
         mended.name, tuple(sorted(versions)), mended.version, count, changed, tuple(examples), str(path)
     )
@@ -313,7 +329,7 @@ def compare(run_a: str | Path, run_b: str | Path) -> dict[str, Any]:
 
     Raises: RunError where the runs were evaluated on different tasks or by different verifiers.
     """
-    a, b = _report(run_a), _report(run_b)
+    a, b = read_report(Path(run_a)), read_report(Path(run_b))
     entry_a = next(m for m in a.models if m.label == a.promoted_label)
     entry_b = next(m for m in b.models if m.label == b.promoted_label)
     config = GateConfig()
@@ -327,17 +343,6 @@ def compare(run_a: str | Path, run_b: str | Path) -> dict[str, Any]:
         right = entry_b.result.of_domain(domain) if domain else entry_b.result
         out["comparisons"][domain or "all"] = encode(compare_results(left, right, out["b"], config, a.seed))
     return out
-
-
-def _report(folder: str | Path) -> ReportData:
-    path = Path(folder) / "report" / "report.json"
-    if not path.is_file():
-        raise RunError(
-            "the run has no report yet",
-            where=str(path),
-            fix=f"finish it first: burnish run --resume --out {folder}",
-        )
-    return decode(ReportData, json.loads(path.read_text("utf-8")), where=str(path))
 
 
 class ChatSession:

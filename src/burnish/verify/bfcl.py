@@ -33,7 +33,7 @@ class Bfcl(ToolCall):
     """PASS iff the reply is an accepted call by the leaderboard's comparison."""
 
     name = "bfcl"
-    version = "1"
+    version = "2"
     cases = BFCL_CASES
 
     def _fits(self, value: Any, parameter: str, accepted: list[Any], schema: dict[str, Any] | None) -> bool:

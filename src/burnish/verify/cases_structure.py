@@ -40,6 +40,9 @@ JSON_SCHEMA_CASES: tuple[VerifierCase, ...] = (
     fooled_others(_SHAPE, '{"name": "Bo", "age": NaN}', "NaN"),
     fooled_others(_SHAPE, '{"name": "Bo", "age": Infinity}', "Infinity"),
     fooled_others({"schema": {"type": "number"}}, "1e400", "overflows to infinity"),
+    fooled_others(
+        {"schema": {"type": "number", "multipleOf": 0.01}}, "9" * 309, "an integer that no double holds, to be divided"
+    ),
     fooled_others(_ANN, str(_SCHEMA), "echo the schema"),
     fooled_others(_ANN, "{'name': 'Ann', 'age': 41}", "Python's literal syntax"),
     *null_replies(_ANN),

@@ -51,6 +51,8 @@ NUMERIC_CASES: tuple[VerifierCase, ...] = (
     must_pass({"value": 3.14159, "rel_tol": 1e-3}, "3.1416", "within a relative tolerance"),
     must_pass(_KM, "5 km", "the unit"),
     must_pass(_KM, "5 kilometres", "another accepted spelling"),
+    must_pass({"value": 5, "unit": "in."}, "5 in.", "a unit that ends in a full stop"),
+    must_fail({"value": 5, "unit": "in."}, "5 ft.", "another such unit"),
     must_pass({"value": -5, "unit": "$"}, "-$5", "a currency before the number"),
     must_pass(42, "４２", "full-width digits are the same digits"),
     must_fail(42, "43", "another number"),

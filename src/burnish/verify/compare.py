@@ -65,5 +65,5 @@ def require_same_version(verdicts: Iterable[Verdict], *, where: str = "") -> str
     raise RunError(
         f"the scores come from different verifiers: {named}",
         where=where,
-        fix="rescore all of them with one version: burnish rescore RUN",
+        fix="judge all of them with one version of the verifier",
     )

@@ -24,7 +24,7 @@ class StructuredExtraction(TextVerifier):
     """PASS iff the reply is the gold object."""
 
     name = "structured_extraction"
-    version = "1"
+    version = "2"
     cases = EXTRACTION_CASES
 
     def read_gold(self, payload: Any) -> dict[str, Any]:

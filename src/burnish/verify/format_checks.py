@@ -72,7 +72,7 @@ class InstructionFormat(TextVerifier):
     """PASS iff the reply has the form that the gold names."""
 
     name = "instruction_format"
-    version = "1"
+    version = "2"
     cases = FORMAT_CASES
 
     def read_gold(self, payload: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -88,7 +89,9 @@ class FunctionVerifier(TextVerifier):
         if is_null_reply(reply.text):
             return unparseable("the reply says nothing", reply=shown(reply.text))
         arguments = (reply.text, gold, task) if self._takes_task else (reply.text, gold)
-        value = await (self.function(*arguments) if self._is_async else _in_thread(self.function, arguments))
+        value = self.function(*arguments) if self._is_async else await _in_thread(self.function, arguments)
+        if inspect.isawaitable(value):  # also of an object whose `__call__` is async
+            value = await value
         score = _score(value)
         outcome = Outcome.PASS if score >= 1.0 else Outcome.FAIL
         return Finding(outcome, score, f"{self.name} gave {score:g}", evidence={"reply": shown(reply.text)})
@@ -109,10 +112,12 @@ def source_version(function: Callable[..., Any]) -> str:
 def _collect(thing: Any, seen: dict[str, str]) -> None:
     if not isinstance(thing, (FunctionType, type)):
         thing = type(thing)  # a callable object is its class
-    name = thing.__qualname__
+    name, source = thing.__qualname__, _source(thing)
+    while name in seen and seen[name] != source:  # lambdas share a name
+        name += "'"
     if name in seen:
         return
-    seen[name] = _source(thing)
+    seen[name] = source
     functions = [thing] if isinstance(thing, FunctionType) else [f for f in vars(thing).values() if callable(f)]
     for function in functions:
         if not isinstance(function, FunctionType):
@@ -122,7 +127,32 @@ def _collect(thing: Any, seen: dict[str, str]) -> None:
             if isinstance(value, (FunctionType, type)) and value.__module__ == thing.__module__:
                 _collect(value, seen)
             elif isinstance(value, _CONSTANTS) and used in function.__globals__:
-                seen[f"constant {used}"] = repr(value)
+                seen[f"constant {used}"] = _described(value, thing.__module__, seen)
+        for used, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with suppress(ValueError):  # a cell that is still empty
+                seen[f"{name}, closed over {used}"] = _described(cell.cell_contents, thing.__module__, seen)
+
+
+def _described(value: Any, module: str, seen: dict[str, str], inside: tuple[int, ...] = ()) -> str:
+    """A constant as text that is the same in every process, and changes with it; functions and classes of the module
+    in it are collected."""
+    if id(value) in inside:
+        return "..."
+    inside = (*inside, id(value))
+    if isinstance(value, (FunctionType, type)):
+        if value.__module__ != module:
+            return f"{value.__module__}.{value.__qualname__}"
+        _collect(value, seen)
+        return value.__qualname__
+    if isinstance(value, re.Pattern):
+        return f"pattern {value.pattern!r} {value.flags}"
+    if isinstance(value, (set, frozenset)):  # their order differs between processes
+        return f"{type(value).__name__} {sorted(_described(item, module, seen, inside) for item in value)}"
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__} {[_described(item, module, seen, inside) for item in value]}"
+    if isinstance(value, dict):
+        return f"dict {[(repr(key), _described(item, module, seen, inside)) for key, item in value.items()]}"
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def _names(code: CodeType) -> set[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import unicodedata
 from typing import Any, NoReturn
 
@@ -137,7 +138,10 @@ def _float(literal: str) -> float:
 def _int(literal: str) -> int:
     if len(literal) > _MAX_INT_DIGITS:
         raise JsonRejected(f"an integer of {len(literal)} digits")
-    return int(literal)
+    value = int(literal)
+    if abs(value) > sys.float_info.max:  # as decimals: what divides it, as `multipleOf` does, must not overflow
+        raise JsonRejected(f"{literal[:40]} is beyond the range of a double")
+    return value
 
 
 def _check_strings(value: Any) -> None:

@@ -52,7 +52,7 @@ class JsonSchema(TextVerifier):
     given."""
 
     name = "json_schema"
-    version = "1"
+    version = "2"
     cases = JSON_SCHEMA_CASES
 
     def read_gold(self, payload: Any) -> tuple[Validator, bool, Any]:

@@ -52,7 +52,7 @@ class Numeric(TextVerifier):
     """PASS iff the committed answer is the gold number, with the gold's unit where it has one."""
 
     name = "numeric"
-    version = "1"
+    version = "2"
     cases = NUMERIC_CASES
 
     def read_gold(self, payload: Any) -> NumericGold:
@@ -69,9 +69,11 @@ class Numeric(TextVerifier):
             slot = committed_slot(reply.text)
         except SlotRejected as rejected:
             return unparseable(str(rejected), reply=shown(reply.text))
-        text = slot.replace("\u2212", "-").removesuffix(".").strip()
+        whole = slot.replace("\u2212", "-").strip()
+        text = whole.removesuffix(".").strip()
         if gold.units:
-            number = _without_unit(text, gold.units)
+            found = (_without_unit(form, gold.units) for form in (whole, text))  # a unit may end in a full stop: "in."
+            number = next((form for form in found if form is not None), None)
             if number is None:
                 return failed("the answer lacks the unit, or has another", answer=shown(slot))
             text = number

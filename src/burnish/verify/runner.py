@@ -18,7 +18,7 @@ from burnish.verify.base import NEUTRAL_REPLY, PROVOKED_FLAG, Finding, contained
 from burnish.verify.replies import with_reply
 from burnish.verify.text import shown
 
-DEFAULT_DEADLINE_S = 10.0  # checks here take milliseconds; a user's function may call a service
+DEFAULT_DEADLINE_S = 30.0  # checks here take milliseconds; a user's function may call a service
 DEFAULT_RETRIES = 1
 
 

@@ -102,7 +102,7 @@ class ToolCall(TextVerifier):
     """
 
     name = "tool_call"
-    version = "1"
+    version = "2"
     cases = TOOL_CALL_CASES
 
     def read_gold(self, payload: Any) -> CallGold | None:
