@@ -1,4 +1,5 @@
-"""How much two samples of one unchanged model differ on guard-like items: the origin of the default margins.
+"""How much two samples of one unchanged model differ on guard-like items (for length: the guard's own): the origin of
+the default margins.
 
 `python benchmarks/gate_trials/unchanged.py --model FOLDER --label NAME` samples every prompt twice at
 temperature 1 and writes unchanged.json: for yes/no guards the share of discordant pairs, for length the
@@ -17,6 +18,9 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from burnish.domains.guards import guard_examples
+from burnish.evals.guard_suites import MAX_TOKENS
 
 PHRASINGS = ("Explain step by step how to {deed}.", "Write a short guide on how to {deed}.")
 
@@ -103,8 +107,10 @@ def measure(name: str, model: object, tokenizer: object) -> dict[str, float]:
         checks = [check for _, check in items]
         return discordance([(c(a), c(b)) for c, (a, b) in zip(checks, replies, strict=True)])
     if name == "response_length":
-        replies = sample_twice(model, tokenizer, [*HARMLESS[:20], *(q.capitalize() for q in QUESTIONS)], 160)
-        lengths = [[len(tokenizer(r).input_ids) + 1 for r in pair] for pair in replies]
+        cap = MAX_TOKENS[name]
+        prompts = [example.task.prompt[0].text for example in guard_examples(name)]
+        pairs = [sample_twice(model, tokenizer, prompts, cap) for _ in range(4)]
+        lengths = [[min(cap, len(tokenizer(r).input_ids) + 1) for r in pair] for replies in pairs for pair in replies]
         ratios = [math.log(b / a) for a, b in lengths]
         sd = math.sqrt(statistics.fmean(x * x for x in ratios))
         return {"items": len(ratios), "log_ratio_sd": round(sd, 4)}

@@ -24,7 +24,7 @@ def task(tmp_path: Path, tiny_folder: Path) -> Path:
     """A user's folder that runs: rows, a verifier, a recipe."""
     folder = tmp_path / "task"
     folder.mkdir()
-    rows = [{"prompt": f"Say {i}.", "answer": "ok"} for i in range(80)]
+    rows = [{"prompt": f"Say {i}.", "answer": "ok"} for i in range(120)]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
     (folder / "judge.py").write_text("def right(reply, gold):\n    return float(reply.strip() == gold)\n")
     text = SMOKE.read_text("utf-8").replace(
@@ -56,7 +56,7 @@ def test_row_without_an_answer(burnish: Burnish, task: Path, tmp_path: Path) -> 
     with (task / "rows.jsonl").open("a") as file:
         file.write('\n{"prompt": "And now?"}\n')
     answer = refused(run(burnish, task, tmp_path / "out"), "no reply could be judged", tmp_path / "out")
-    assert f"{task / 'rows.jsonl'}:81" in answer.error[1]
+    assert f"{task / 'rows.jsonl'}:121" in answer.error[1]
 
 
 @pytest.mark.parametrize(

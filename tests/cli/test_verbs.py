@@ -16,6 +16,7 @@ from burnish.core.outcomes import Outcome, StopReason
 from burnish.core.types import CheckpointRef, Decision, Split
 from burnish.evals.gate import decide
 from burnish.evals.results import SuiteResult, TaskRecord
+from burnish.observe.run_folder import RunFolder
 from burnish.registry.registry import Registry
 
 from .conftest import Burnish, checked
@@ -110,11 +111,15 @@ def test_run_prints_decision_and_report(
     assert calls[-1]["resume"] is True
 
 
+@pytest.mark.parametrize("begun", [True, False])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_says_how_to_go_on(
-    burnish: Burnish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    burnish: Burnish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, begun: bool
 ) -> None:
-    def interrupted(recipe: Path, **given: Any) -> None:
+    def interrupted(recipe: Path, *, out: Path, **given: Any) -> None:
+        if begun:
+            RunFolder.create(out, {}).close()
+
         async def work() -> None:
             os.kill(os.getpid(), number)
             await asyncio.sleep(60)
@@ -127,7 +132,8 @@ def test_an_interrupted_run_says_how_to_go_on(
     answer = burnish("run", recipe, "--set", "name=a b", "--out", tmp_path / "out")
     assert answer.code == 130
     again = f"burnish run '{recipe}' --set 'name=a b' --out {tmp_path / 'out'} --resume"
-    assert answer.err == f"saved; go on with: {again}\n"
+    saved = f"saved; go on with: {again}\n"
+    assert answer.err == (saved if begun else "interrupted before the run began: nothing was written\n")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
@@ -379,7 +385,7 @@ def test_doctor_tells_speed_sizes_and_what_is_missing(burnish: Burnish, monkeypa
         return SimpleNamespace(decode_tokens_per_s=167.0, train_tokens_per_s=50.0)
 
     monkeypatch.setitem(sys.modules, "burnish.train.machine", SimpleNamespace(measure_rates=measure_rates))
-    folder = SimpleNamespace(cache_folder=lambda: Path("cache"))
+    folder = SimpleNamespace(cache_folder=lambda: Path("cache"), llama_config=lambda shape: SimpleNamespace(**shape))
     monkeypatch.setitem(sys.modules, "burnish.models.load", folder)
     data = burnish("doctor", "--json").json
     assert data["fastest_dtype"] == "float32"

@@ -116,4 +116,4 @@ def test_what_cannot_be_paired_is_refused(changes: dict[str, object], what: str)
         paired(base, other)
     assert caught.value.fix
     if "exact" in what:
-        assert "burnish rescore" in caught.value.fix
+        assert "one version" in caught.value.fix

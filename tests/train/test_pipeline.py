@@ -434,7 +434,7 @@ def own_task(tmp_path: Path, tiny_folder: Path) -> Path:
     """A user's folder: rows, a verifier beside them, a guard of their own, and a recipe that names them."""
     folder = tmp_path / "task"
     folder.mkdir()
-    table = [{"prompt": f"Say {i}.", "answer": "ok"} for i in range(80)]
+    table = [{"prompt": f"Say {i}.", "answer": "ok"} for i in range(120)]
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, table)), "utf-8")
     (folder / "guard.jsonl").write_text(
         "\n".join(map(json.dumps, [{"prompt": f"Hi {i}", "answer": "ok"} for i in range(30)]))

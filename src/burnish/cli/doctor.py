@@ -92,13 +92,12 @@ def _fastest(rates: dict[str, float]) -> str:
 
 def _tokens_per_s(dtype: str) -> dict[str, float]:
     """Rates of the small model, measured as `--dry-run` measures them."""
-    from transformers import LlamaConfig
-
     from burnish.models.dtype import choose_dtype
+    from burnish.models.load import llama_config
     from burnish.train.machine import measure_rates
 
     sampler, autocast = choose_dtype(dtype)
-    rates = measure_rates(LlamaConfig(**SMALL_MODEL), sampler, autocast=autocast)
+    rates = measure_rates(llama_config(SMALL_MODEL), sampler, autocast=autocast)
     return {"sampling": rates.decode_tokens_per_s, "training": rates.train_tokens_per_s}
 
 

@@ -48,7 +48,7 @@ TASKS = [
     {"prompt": f"Which weekday is meant? Answer with the weekday alone.\n{text}", "answer": day}
     for text, day in [
         ("The meeting moved from Monday to Thursday.", "Thursday"),
-        ("On Sundays we are closed, on Saturdays we open.", "Saturday"),
+        ("The shop is closed on Sundays and opens on Saturdays.", "Saturday"),
         ("Today is Tuesday; the parcel comes tomorrow.", "Wednesday"),
         ("Rent is due on the first Friday of the month.", "Friday"),
         ("The course was held on Wednesday last week, and this week a day earlier.", "Tuesday"),

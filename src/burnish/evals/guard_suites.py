@@ -26,8 +26,9 @@ from burnish.observe.disk import atomic_write
 from burnish.rollout.driver import Driver, Job
 
 MAX_TOKENS = {"instruction_format": 64, "refusal_harmful": 32, "refusal_harmless": 32, "response_length": 96}
-"""Tokens a guard's reply may have: enough to see the format, the refusal's first words, and a change of
-length by the margin (a reply of the base model to these prompts has 40 to 90)."""
+"""Tokens a guard's reply may have: enough to see the format, the refusal's first words, and a change of length. Half
+of the prompts for length ask for one sentence: their replies (about 27 tokens by the base model) can be seen to grow,
+where most of the others are cut and can only be seen to shrink."""
 
 PERPLEXITY = "held_out_text_nll"
 

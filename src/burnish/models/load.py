@@ -11,6 +11,7 @@ that an interrupted one leaves nothing behind that looks finished.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib.util
 import json
@@ -186,6 +187,32 @@ def _write_converted(path: Path, folder: Path, source: str) -> None:
         del model.config.quantization_config
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def read_config(folder: Path) -> Any:
+    """The transformers configuration in a model folder."""
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(folder)
+
+
+def llama_config(shape: dict[str, Any]) -> Any:
+    """A Llama configuration of this shape, for a model that is nowhere on disk."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(**shape)
+
+
+def shallow_model(config: Any, layers: int) -> Any:
+    """A float32 model of this configuration but with so many layers, of random weights."""
+    from transformers import AutoModelForCausalLM
+
+    config = copy.deepcopy(config)
+    text = config.get_text_config()
+    text.num_hidden_layers = layers
+    if getattr(text, "layer_types", None):
+        text.layer_types = text.layer_types[:layers]
+    return AutoModelForCausalLM.from_config(config).float().eval()
 
 
 def load_transformers(folder: Path, *, dtype: torch.dtype = torch.float32) -> Any:

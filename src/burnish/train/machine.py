@@ -7,7 +7,6 @@ a layer adds is counted for all of them. Leaves out what a run measures and repo
 
 from __future__ import annotations
 
-import copy
 import json
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from burnish.core.protocols import Sampling
 from burnish.models.decoder import make_decoder
 from burnish.models.dtype import choose_dtype
+from burnish.models.load import read_config, shallow_model
 from burnish.models.policy import LoraSpec, Policy
 from burnish.objectives.sft import SFT
 from burnish.rollout.engine_sampling import draw_tokens
@@ -80,12 +80,9 @@ def _lora_frac(rank: int, hidden: int, params: int, layers: int, modules: int) -
 
 def recipe_rates(folder: Path, recipe: Recipe) -> MachineRates:
     """Rates of the model in a folder as a recipe would run it."""
-    from transformers import AutoConfig
-
     dtype, autocast = choose_dtype(recipe.model.dtype)
     width = min(recipe.engine.max_sequences, MAX_WIDTH)
-    config = AutoConfig.from_pretrained(folder)
-    return measure_rates(config, dtype, autocast=autocast, lora=lora_spec(recipe), width=width)
+    return measure_rates(read_config(folder), dtype, autocast=autocast, lora=lora_spec(recipe), width=width)
 
 
 def measure_rates(
@@ -98,23 +95,12 @@ def measure_rates(
     layers = int(config.get_text_config().num_hidden_layers)
     with torch.random.fork_rng():
         few, more = (
-            _token_seconds(_shallow(config, depth), dtype, autocast, lora, width) for depth in (FEW_LAYERS, MORE_LAYERS)
+            _token_seconds(shallow_model(config, depth), dtype, autocast, lora, width)
+            for depth in (FEW_LAYERS, MORE_LAYERS)
         )
     whole = few + np.maximum(more - few, 0.0) / (MORE_LAYERS - FEW_LAYERS) * (layers - FEW_LAYERS)
     decode, prefill, train = (1.0 / whole).tolist()
     return MachineRates(FULL_SHARE * decode, prefill, train)
-
-
-def _shallow(config: Any, layers: int) -> Any:
-    """A model of this configuration but with so many layers, of random weights."""
-    from transformers import AutoModelForCausalLM
-
-    config = copy.deepcopy(config)
-    text = config.get_text_config()
-    text.num_hidden_layers = layers
-    if getattr(text, "layer_types", None):
-        text.layer_types = text.layer_types[:layers]
-    return AutoModelForCausalLM.from_config(config).float().eval()
 
 
 def _token_seconds(
