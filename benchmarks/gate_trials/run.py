@@ -3,7 +3,8 @@
     python benchmarks/gate_trials/run.py                    every scenario that result.json lacks
     python benchmarks/gate_trials/run.py --only 'equal'     those whose name contains the text
 
-Writes result.json (merged scenario by scenario) and result.md beside this file. NumPy only.
+Writes result.json (after every scenario) and result.md beside this file. Scenarios that another gate was tried
+on, with other margins or another decision rule, are begun again. NumPy only.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 from trials import World, draw, run_trial
 
+from burnish.core.codec import to_plain
 from burnish.core.types import Decision
 from burnish.evals.gate import GateConfig
 from burnish.evals.guards import DEFAULT_GUARDS, UNCHANGED_NOISE, needed_margins, pass_all_rate
@@ -238,21 +240,32 @@ def main() -> None:
     args = parser.parse_args()
     path = HERE / "result.json"
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"scenarios": []}
-    result["resamples"] = args.resamples
+    config = GateConfig(resamples=args.resamples)
+    tried = {
+        "gate": config.model_dump(mode="json"),
+        "guards": to_plain(DEFAULT_GUARDS),
+        "noise": to_plain(UNCHANGED_NOISE),
+    }
+    if result.get("tried") != tried:
+        result = {"scenarios": [], "resamples": args.resamples, "tried": tried}
     if "worlds" not in result:
         result["worlds"] = [measure_world(tasks) for tasks in SIZES]
         result["guards"] = measure_guards()
-    config = GateConfig(resamples=args.resamples)
     done = {(row["scenario"], row["tasks_per_domain"]) for row in result["scenarios"]}
     for scenario in SCENARIOS:
         for tasks in SIZES:
             wanted = args.only in scenario.name and args.size in (0, tasks)
             if wanted and (scenario.name, tasks) not in done:
                 result["scenarios"].append(run_scenario(scenario, tasks, config))
+                _write(result)
+    _write(result)
+
+
+def _write(result: dict[str, Any]) -> None:
     order = {scenario.name: i for i, scenario in enumerate(SCENARIOS)}
     result["scenarios"].sort(key=lambda row: (order[row["scenario"]], row["tasks_per_domain"]))
     result["provenance"] = provenance()
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    (HERE / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     (HERE / "result.md").write_text(markdown(result))
 
 
